@@ -5,10 +5,11 @@ use std::iter;
 use serde::Serialize;
 
 use crate::between::Between;
-use crate::gate;
+use crate::class::Class;
+use crate::gate::{self, Row};
 use crate::machine::Machine;
 use crate::mix::Sizes;
-use crate::run::{Fit, Point};
+use crate::run::{Fit, Peer, Point};
 use crate::stats::Summary;
 
 /// Everything a run found out.
@@ -37,6 +38,8 @@ pub struct Report {
 pub struct LineupInfo {
     /// Convoy's tier.
     pub tier: &'static str,
+    /// The class of processors that have it as their best tier, whose goals count.
+    pub class: Class,
     /// Whether Convoy's hashes could use the SHA extensions.
     pub sha_ni: bool,
     /// Version of intel-ipsec-mb and kind of its manager.
@@ -60,7 +63,11 @@ pub struct Figure {
     pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
-    /// Least ratio of the peer's time to Convoy's.
+    /// The class of processors whose goal it is.
+    pub class: Class,
+    /// The fastest peer.
+    pub peer: &'static str,
+    /// Least ratio of that peer's time to Convoy's.
     pub target: f64,
     /// Median ratio.
     pub measured: f64,
@@ -68,13 +75,15 @@ pub struct Figure {
     pub reached: bool,
 }
 
-/// The figures to reach that `points` hold.
+/// The figures to reach that `points` hold, on a processor that is AMD's or not. Points without a peer have none.
 #[must_use]
-pub fn figures(points: &[Point]) -> Vec<Figure> {
+pub fn figures(points: &[Point], by_amd: bool) -> Vec<Figure> {
     let figure = |point: &Point| {
-        let suite = point.suite.parse().ok()?;
-        let target = gate::target(suite, point.direction, point.size)?;
-        let peer = point.peers.iter().find(|peer| peer.who == "ipsec-mb")?;
+        let row = Row { suite: point.suite.parse().ok()?, direction: point.direction };
+        let class = Class::of(point.tier.parse().ok()?, by_amd);
+        let target = gate::target(class, row, point.keys, point.size);
+        let fastest = |a: &&Peer, b: &&Peer| a.ratio.median.total_cmp(&b.ratio.median);
+        let peer = point.peers.iter().min_by(fastest)?;
         Some(Figure {
             suite: point.suite.clone(),
             direction: point.direction.name(),
@@ -82,6 +91,8 @@ pub fn figures(points: &[Point]) -> Vec<Figure> {
             keys: point.keys,
             between: point.between,
             tier: point.tier,
+            class,
+            peer: peer.who,
             target,
             measured: peer.ratio.median,
             reached: peer.ratio.median >= target,

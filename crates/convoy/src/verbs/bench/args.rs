@@ -57,6 +57,15 @@ to 4). CBC rounds up to 16. MACs of pairs also cover ESP header and IV, as in ES
   imix        tunnel packets of 90, 92, 594 and 1418 bytes, weighted 58.67, 2, 23.66 and 15.67:
               texts of 92, 96, 596 and 1420 bytes
 
+Goals differ by class of processor; the report names it:
+  A        AVX-512 without AES in wide registers: Skylake-SP, Cascade Lake
+  B-Intel  AES in registers of 512 bits, Intel's: Ice Lake and later
+  B-AMD    the same, AMD's: Zen 4 and later
+  C        AES in registers of 256 bits, no AVX-512: Zen 3, Alder Lake and later
+  D        AES-NI and at most AVX2
+A tier is held to the goals of the class that has it as its best; on a processor of another class it stands in for that
+one, and its figures are of neither. Where there is no goal, nobody is to be faster.
+
 A gateway's core does other things between bursts, which leave caches and vector units in another
 state than the burst before. --between runs one of them before every burst of everybody, and does not
 time it:
@@ -82,7 +91,7 @@ pub struct BenchCryptoArgs {
         long,
         value_name = "BYTES",
         value_delimiter = ',',
-        default_value = "64,68,256,1420,16384"
+        default_value = "64,68,256,300,1420,16384"
     )]
     pub sizes: Vec<String>,
     /// Mixes of sizes: imix, imix-paper; "none" for single sizes only.
