@@ -9,6 +9,7 @@ use crate::class::Class;
 use crate::gate::{self, Row};
 use crate::machine::Machine;
 use crate::mix::Sizes;
+use crate::peer::linked::Linked;
 use crate::run::{Fit, Peer, Point};
 use crate::stats::Summary;
 
@@ -46,6 +47,10 @@ pub struct LineupInfo {
     pub ipsec_mb: Option<String>,
     /// Version of OpenSSL.
     pub openssl: Option<String>,
+    /// Version of AWS-LC.
+    pub aws_lc: Option<String>,
+    /// Version of BoringSSL.
+    pub boringssl: Option<String>,
 }
 
 /// A figure to reach, and what was measured.
@@ -168,14 +173,19 @@ fn with_between(mut rows: Rows, between: &[Between]) -> Rows {
 /// Where a column behind suite, direction, tier and number of keys stands.
 const AFTER_KEYS: usize = 4;
 
-/// All points, one row each.
+/// All points, one row each. Peers that are linked in have columns where they took part.
 #[must_use]
 pub fn point_rows(points: &[Point]) -> Rows {
     let heading = [
         "SUITE", "", "TIER", "KEYS", "SIZE", "CYC/PKT", "CYC/B", "FLOOR", "IPSEC-MB", "RATIO",
         "API", "OPENSSL", "RATIO",
     ];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let took_part = |who| points.iter().any(|point| point.peers.iter().any(|peer| peer.who == who));
+    let linked: Vec<_> =
+        Linked::ALL.map(Linked::name).into_iter().filter(|who| took_part(*who)).collect();
+    let mut heading = heading.map(str::to_owned).to_vec();
+    heading.extend(linked.iter().flat_map(|who| [who.to_uppercase(), "RATIO".to_owned()]));
+    let mut rows = vec![heading];
     for point in points {
         let mut row = vec![
             point.suite.clone(),
@@ -187,7 +197,7 @@ pub fn point_rows(points: &[Point]) -> Rows {
             format!("{:.2}", point.convoy.byte),
             point.floor_percent.map_or_else(|| "–".to_owned(), |p| format!("{:.0} %", p.median)),
         ];
-        for who in ["ipsec-mb", "openssl"] {
+        for who in ["ipsec-mb", "openssl"].iter().chain(&linked).copied() {
             match point.peers.iter().find(|peer| peer.who == who) {
                 Some(peer) => {
                     row.extend([cycles(peer.cost.packet.mean), spread(&peer.ratio)]);
@@ -239,4 +249,52 @@ pub(crate) fn cycles(value: f64) -> String {
 
 fn spread(ratio: &Summary) -> String {
     format!("{:.2} ({:.2}–{:.2})", ratio.median, ratio.low, ratio.high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Cost, Peer};
+    use crate::workload::Direction;
+
+    fn point(peers: &[&'static str]) -> Point {
+        let summary = |mean| Summary { mean, median: mean, low: mean, high: mean };
+        let cost = |mean| Cost { packet: summary(mean), byte: mean / 64.0 };
+        let peer = |(i, who): (usize, &&'static str)| Peer {
+            who,
+            api: "evp".to_owned(),
+            cost: cost(100.0 * (i + 2) as f64),
+            ratio: summary((i + 2) as f64),
+            interfaces: Vec::new(),
+        };
+        Point {
+            suite: "aes-128-gcm-16".to_owned(),
+            direction: Direction::Seal,
+            size: Sizes::Fixed(64),
+            text_bytes: 64.0,
+            keys: 1,
+            burst: 4,
+            between: Between::None,
+            tier: "portable",
+            rounds: 16,
+            convoy: cost(100.0),
+            floor_percent: None,
+            peers: peers.iter().enumerate().map(peer).collect(),
+            left_out: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn linked_peers_have_columns_only_where_they_took_part() {
+        let headings = |points: &[Point]| point_rows(points)[0][8..].join(" ");
+        let always = "IPSEC-MB RATIO API OPENSSL RATIO";
+        assert_eq!(headings(&[point(&["openssl"])]), always);
+        assert_eq!(headings(&[point(&["boringssl"])]), format!("{always} BORINGSSL RATIO"));
+        let points = [point(&["boringssl", "aws-lc"]), point(&["ipsec-mb"])];
+        assert_eq!(headings(&points), format!("{always} AWS-LC RATIO BORINGSSL RATIO"));
+        let rows = point_rows(&points);
+        let first = "– – – – – 300.0 3.00 (3.00–3.00) 200.0 2.00 (2.00–2.00)";
+        assert_eq!(rows[1][8..].join(" "), first);
+        assert_eq!(rows[2][8..].join(" "), "200.0 2.00 (2.00–2.00) evp – – – – – –");
+    }
 }

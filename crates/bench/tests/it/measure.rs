@@ -5,6 +5,7 @@ use std::time::Duration;
 use convoy_bench::between::Between;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
+use convoy_bench::peer::linked::Linked;
 use convoy_bench::peer::openssl::OpenSsl;
 use convoy_bench::report;
 use convoy_bench::run::{Lineup, Peer, Point, Task, fits};
@@ -20,6 +21,7 @@ fn lineup() -> Lineup {
         sha_ni: cpu.has_sha_ni(),
         ipsec_mb: IpsecMb::load(None, Arch::SseType1).map_err(skipped).ok(),
         openssl: OpenSsl::load(None).map_err(skipped).ok(),
+        linked: Linked::ALL.into_iter().filter(|peer| peer.version().is_ok()).collect(),
         openssl_between: None,
     }
 }
@@ -56,7 +58,7 @@ fn points_hold_what_was_asked_for() {
         let convoy = point.convoy.packet;
         assert!(convoy.mean > 1.0 && convoy.low <= convoy.median && convoy.median <= convoy.high);
         assert!((point.convoy.byte * point.text_bytes - convoy.mean).abs() < 0.01 * convoy.mean);
-        let expected = usize::from(lineup.ipsec_mb.is_some());
+        let expected = usize::from(lineup.ipsec_mb.is_some()) + lineup.linked.len();
         assert_eq!(point.peers.len(), expected + usize::from(lineup.openssl.is_some()));
         for peer in &point.peers {
             assert!(peer.ratio.low <= peer.ratio.median && peer.ratio.median <= peer.ratio.high);
@@ -82,8 +84,13 @@ fn lines_are_drawn_through_single_sizes_for_everybody() {
 #[test]
 fn what_runs_between_bursts_is_told_in_a_column_and_not_timed() {
     let library = OpenSsl::load(None);
-    let lineup =
-        Lineup { openssl_between: library.ok(), openssl: None, ipsec_mb: None, ..lineup() };
+    let lineup = Lineup {
+        openssl_between: library.ok(),
+        openssl: None,
+        ipsec_mb: None,
+        linked: Vec::new(),
+        ..lineup()
+    };
     let mut points = Vec::new();
     for between in Between::ALL {
         if between == Between::OpenSsl && lineup.openssl_between.is_none() {

@@ -15,7 +15,7 @@ pub struct BenchArgs {
 /// What `convoy bench` can measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchWhat {
-    /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb and OpenSSL in turn.
+    /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb, OpenSSL and other peers in turn.
     #[command(after_help = BENCH_CRYPTO)]
     Crypto(BenchCryptoArgs),
     /// ESP from end to end in memory: what the pipelines add to the cryptography, and whether every
@@ -42,6 +42,12 @@ Examples:
   convoy bench crypto --stream                     # what messages in parts cost
   convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
   convoy bench crypto --between none,openssl       # each figure both ways
+
+Peers: intel-ipsec-mb and OpenSSL are loaded when they are installed. AWS-LC and BoringSSL are linked in,
+and take part with AES-GCM and ChaCha20-Poly1305 in a program that was built with them:
+  cargo build --release -p convoy --features peer-aws-lc,peer-boringssl
+AWS-LC needs a C compiler; BoringSSL needs CMake, a C++ compiler and libclang as well (on Debian:
+apt install cmake g++ libclang-dev).
 
 How it is measured: all take part in one process on one core. Before a point is measured, all must
 seal its packets to the same bytes, open them, and refuse a forged one. Then everybody is given one
@@ -100,8 +106,9 @@ pub struct BenchCryptoArgs {
     /// Convoy's tiers. Left out: the best of this machine.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tier: Vec<String>,
-    /// Peers that must take part. Left out: those that are here.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ipsec-mb", "openssl", "none"])]
+    /// Peers that must take part. Left out: those that are here. A program has aws-lc and boringssl if it was
+    /// built with them (see below).
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ipsec-mb", "openssl", "aws-lc", "boringssl", "none"])]
     pub peer: Vec<String>,
     /// The shared library of intel-ipsec-mb, instead of the system's.
     #[arg(long, value_name = "PATH")]

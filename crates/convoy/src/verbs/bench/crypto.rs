@@ -12,6 +12,7 @@ use convoy_bench::machine::Machine;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
+use convoy_bench::peer::linked::Linked;
 use convoy_bench::peer::openssl::OpenSsl;
 use convoy_bench::report::{self, LineupInfo, Report};
 use convoy_bench::run::{Lineup, Task, fits, pin};
@@ -187,6 +188,7 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
         true => excused(false, OpenSsl::load(args.openssl.as_deref()))?,
         false => None,
     };
+    let linked = linked(args)?;
     let named: Option<Arch> = match args.peer_arch.as_str() {
         "auto" => None,
         name => Some(name.parse().map_err(|e| Stop::usage(format!("--peer-arch: {e}")))?),
@@ -209,9 +211,24 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
             false => None,
         };
         let (openssl, openssl_between) = (openssl.clone(), openssl_between.clone());
-        lineups.push(Lineup { cpu, tier, sha_ni, ipsec_mb, openssl, openssl_between });
+        let linked = linked.clone();
+        lineups.push(Lineup { cpu, tier, sha_ni, ipsec_mb, openssl, linked, openssl_between });
     }
     Ok(lineups)
+}
+
+/// The peers of this program that are linked in and take part. One that was asked for by name must be.
+fn linked(args: &BenchCryptoArgs) -> anyhow::Result<Vec<Linked>> {
+    let mut linked = Vec::new();
+    for peer in Linked::ALL {
+        let wanted = args.peer.iter().any(|name| name == peer.name());
+        match peer.version() {
+            Ok(_) if wanted || args.peer.is_empty() => linked.push(peer),
+            Err(error) if wanted => return Err(Stop::usage(error.to_string())),
+            _ => {}
+        }
+    }
+    Ok(linked)
 }
 
 /// The peer with its best manager that starts here, told where that is less than `wanted`.
@@ -265,12 +282,18 @@ fn info(lineup: &Lineup) -> LineupInfo {
         let (version, arch) = (peer.version(), peer.arch());
         format!("{version}, {arch}")
     });
+    let linked = |peer: Linked| {
+        let there = lineup.linked.contains(&peer);
+        there.then(|| peer.version().ok()).flatten()
+    };
     LineupInfo {
         tier: lineup.tier.name(),
         class: Class::of(lineup.tier, lineup.cpu.is_by_amd()),
         sha_ni: lineup.sha_ni,
         ipsec_mb,
         openssl: lineup.openssl.as_ref().map(|peer| peer.version().to_owned()),
+        aws_lc: linked(Linked::AwsLc),
+        boringssl: linked(Linked::BoringSsl),
     }
 }
 
@@ -288,13 +311,20 @@ fn text(report: &Report) -> String {
     for lineup in &report.lineups {
         let name = |peer: &Option<String>| peer.clone().unwrap_or_else(|| "not here".to_owned());
         text += &format!(
-            "{} (goals of class {}), SHA extensions {}; intel-ipsec-mb {}; {}\n",
+            "{} (goals of class {}), SHA extensions {}; intel-ipsec-mb {}; {}",
             lineup.tier,
             lineup.class.name(),
             if lineup.sha_ni { "allowed" } else { "not used" },
             name(&lineup.ipsec_mb),
             lineup.openssl.as_deref().unwrap_or("OpenSSL not here"),
         );
+        let linked = [(Linked::AwsLc, &lineup.aws_lc), (Linked::BoringSsl, &lineup.boringssl)];
+        for (peer, version) in linked {
+            if let Some(version) = version {
+                text += &format!("; {} {version}", peer.title());
+            }
+        }
+        text.push('\n');
     }
     if !report.gate.is_empty() {
         let reached = report.gate.iter().filter(|figure| figure.reached).count();
