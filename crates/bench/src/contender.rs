@@ -8,7 +8,7 @@ use crate::workload::{Arena, Direction, Workload};
 /// keys, nonces and bytes of every packet to the library, and have it work. Keys were expanded
 /// before. Opening includes comparing ICVs, by whoever does it: not all libraries do.
 pub trait Contender {
-    /// Whose code it is: `convoy`, `ipsec-mb`, `openssl`.
+    /// Whose code it is: `convoy`, or a peer as `--peer` names it.
     fn who(&self) -> &'static str;
 
     /// By which of its interfaces.

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod between;
+pub mod class;
 pub mod contender;
 pub mod convoy;
 pub mod engine;

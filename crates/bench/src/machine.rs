@@ -6,11 +6,15 @@ use std::time::{Duration, Instant};
 use convoy_crypto::time_stamp;
 use serde::Serialize;
 
+use crate::class::Class;
+
 /// The machine a result was measured on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Name of the processor, and family, model and stepping as numbers.
     pub cpu: String,
+    /// Its class, whatever is denied; none where that cannot be told.
+    pub class: Option<Class>,
     /// Ticks of the time-stamp counter in a microsecond.
     pub tsc_mhz: f64,
     /// How the kernel governs the clock; none where it does not tell.
@@ -41,6 +45,7 @@ impl Machine {
         );
         Self {
             cpu: format!("{name} ({vendor} {numbers})"),
+            class: Class::at_hand(),
             tsc_mhz: tsc_mhz(),
             governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),

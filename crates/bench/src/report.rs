@@ -5,10 +5,12 @@ use std::iter;
 use serde::Serialize;
 
 use crate::between::Between;
-use crate::gate;
+use crate::class::Class;
+use crate::gate::{self, Row};
 use crate::machine::Machine;
 use crate::mix::Sizes;
-use crate::run::{Fit, Point};
+use crate::peer::linked::Linked;
+use crate::run::{Fit, Peer, Point};
 use crate::stats::Summary;
 
 /// Everything a run found out.
@@ -37,12 +39,18 @@ pub struct Report {
 pub struct LineupInfo {
     /// Convoy's tier.
     pub tier: &'static str,
+    /// The class of processors that have it as their best tier, whose goals count.
+    pub class: Class,
     /// Whether Convoy's hashes could use the SHA extensions.
     pub sha_ni: bool,
     /// Version of intel-ipsec-mb and kind of its manager.
     pub ipsec_mb: Option<String>,
     /// Version of OpenSSL.
     pub openssl: Option<String>,
+    /// Version of AWS-LC.
+    pub aws_lc: Option<String>,
+    /// Version of BoringSSL.
+    pub boringssl: Option<String>,
 }
 
 /// A figure to reach, and what was measured.
@@ -60,7 +68,11 @@ pub struct Figure {
     pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
-    /// Least ratio of the peer's time to Convoy's.
+    /// The class of processors whose goal it is.
+    pub class: Class,
+    /// The fastest peer.
+    pub peer: &'static str,
+    /// Least ratio of that peer's time to Convoy's.
     pub target: f64,
     /// Median ratio.
     pub measured: f64,
@@ -68,13 +80,15 @@ pub struct Figure {
     pub reached: bool,
 }
 
-/// The figures to reach that `points` hold.
+/// The figures to reach that `points` hold, on a processor that is AMD's or not. Points without a peer have none.
 #[must_use]
-pub fn figures(points: &[Point]) -> Vec<Figure> {
+pub fn figures(points: &[Point], by_amd: bool) -> Vec<Figure> {
     let figure = |point: &Point| {
-        let suite = point.suite.parse().ok()?;
-        let target = gate::target(suite, point.direction, point.size)?;
-        let peer = point.peers.iter().find(|peer| peer.who == "ipsec-mb")?;
+        let row = Row { suite: point.suite.parse().ok()?, direction: point.direction };
+        let class = Class::of(point.tier.parse().ok()?, by_amd);
+        let target = gate::target(class, row, point.keys, point.size);
+        let fastest = |a: &&Peer, b: &&Peer| a.ratio.median.total_cmp(&b.ratio.median);
+        let peer = point.peers.iter().min_by(fastest)?;
         Some(Figure {
             suite: point.suite.clone(),
             direction: point.direction.name(),
@@ -82,6 +96,8 @@ pub fn figures(points: &[Point]) -> Vec<Figure> {
             keys: point.keys,
             between: point.between,
             tier: point.tier,
+            class,
+            peer: peer.who,
             target,
             measured: peer.ratio.median,
             reached: peer.ratio.median >= target,
@@ -157,14 +173,19 @@ fn with_between(mut rows: Rows, between: &[Between]) -> Rows {
 /// Where a column behind suite, direction, tier and number of keys stands.
 const AFTER_KEYS: usize = 4;
 
-/// All points, one row each.
+/// All points, one row each. Peers that are linked in have columns where they took part.
 #[must_use]
 pub fn point_rows(points: &[Point]) -> Rows {
     let heading = [
         "SUITE", "", "TIER", "KEYS", "SIZE", "CYC/PKT", "CYC/B", "FLOOR", "IPSEC-MB", "RATIO",
         "API", "OPENSSL", "RATIO",
     ];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let took_part = |who| points.iter().any(|point| point.peers.iter().any(|peer| peer.who == who));
+    let linked: Vec<_> =
+        Linked::ALL.map(Linked::name).into_iter().filter(|who| took_part(*who)).collect();
+    let mut heading = heading.map(str::to_owned).to_vec();
+    heading.extend(linked.iter().flat_map(|who| [who.to_uppercase(), "RATIO".to_owned()]));
+    let mut rows = vec![heading];
     for point in points {
         let mut row = vec![
             point.suite.clone(),
@@ -176,7 +197,7 @@ pub fn point_rows(points: &[Point]) -> Rows {
             format!("{:.2}", point.convoy.byte),
             point.floor_percent.map_or_else(|| "–".to_owned(), |p| format!("{:.0} %", p.median)),
         ];
-        for who in ["ipsec-mb", "openssl"] {
+        for who in ["ipsec-mb", "openssl"].iter().chain(&linked).copied() {
             match point.peers.iter().find(|peer| peer.who == who) {
                 Some(peer) => {
                     row.extend([cycles(peer.cost.packet.mean), spread(&peer.ratio)]);
@@ -228,4 +249,52 @@ pub(crate) fn cycles(value: f64) -> String {
 
 fn spread(ratio: &Summary) -> String {
     format!("{:.2} ({:.2}–{:.2})", ratio.median, ratio.low, ratio.high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Cost, Peer};
+    use crate::workload::Direction;
+
+    fn point(peers: &[&'static str]) -> Point {
+        let summary = |mean| Summary { mean, median: mean, low: mean, high: mean };
+        let cost = |mean| Cost { packet: summary(mean), byte: mean / 64.0 };
+        let peer = |(i, who): (usize, &&'static str)| Peer {
+            who,
+            api: "evp".to_owned(),
+            cost: cost(100.0 * (i + 2) as f64),
+            ratio: summary((i + 2) as f64),
+            interfaces: Vec::new(),
+        };
+        Point {
+            suite: "aes-128-gcm-16".to_owned(),
+            direction: Direction::Seal,
+            size: Sizes::Fixed(64),
+            text_bytes: 64.0,
+            keys: 1,
+            burst: 4,
+            between: Between::None,
+            tier: "portable",
+            rounds: 16,
+            convoy: cost(100.0),
+            floor_percent: None,
+            peers: peers.iter().enumerate().map(peer).collect(),
+            left_out: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn linked_peers_have_columns_only_where_they_took_part() {
+        let headings = |points: &[Point]| point_rows(points)[0][8..].join(" ");
+        let always = "IPSEC-MB RATIO API OPENSSL RATIO";
+        assert_eq!(headings(&[point(&["openssl"])]), always);
+        assert_eq!(headings(&[point(&["boringssl"])]), format!("{always} BORINGSSL RATIO"));
+        let points = [point(&["boringssl", "aws-lc"]), point(&["ipsec-mb"])];
+        assert_eq!(headings(&points), format!("{always} AWS-LC RATIO BORINGSSL RATIO"));
+        let rows = point_rows(&points);
+        let first = "– – – – – 300.0 3.00 (3.00–3.00) 200.0 2.00 (2.00–2.00)";
+        assert_eq!(rows[1][8..].join(" "), first);
+        assert_eq!(rows[2][8..].join(" "), "200.0 2.00 (2.00–2.00) evp – – – – – –");
+    }
 }

@@ -13,6 +13,7 @@ use crate::convoy::Convoy;
 use crate::floor::Floor;
 use crate::mix::Sizes;
 use crate::peer::ipsec_mb::{self, IpsecMb};
+use crate::peer::linked::Linked;
 use crate::peer::openssl::{self, OpenSsl};
 use crate::stats::{Line, Summary};
 use crate::workload::{Direction, Workload};
@@ -30,6 +31,8 @@ pub struct Lineup {
     pub ipsec_mb: Option<Rc<IpsecMb>>,
     /// OpenSSL, if it takes part.
     pub openssl: Option<Rc<OpenSsl>>,
+    /// Peers that were linked in and take part.
+    pub linked: Vec<Linked>,
     /// OpenSSL for what runs between bursts, whether it takes part or not.
     pub openssl_between: Option<Rc<OpenSsl>>,
 }
@@ -221,6 +224,9 @@ impl Lineup {
         }
         if let Some(library) = &self.openssl {
             all.extend(openssl::contenders(library, work));
+        }
+        for peer in &self.linked {
+            all.extend(peer.contenders(work));
         }
         Ok(all)
     }

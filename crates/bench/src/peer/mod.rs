@@ -1,8 +1,13 @@
-//! Peers that are loaded at run time, and kernels that measure the processor itself: all of the
-//! crate's `unsafe` code.
+//! Peers that are loaded at run time or linked in, and kernels that measure the processor itself: all of
+//! the crate's `unsafe` code.
 
+#[cfg(feature = "peer-aws-lc")]
+mod aws_lc;
+#[cfg(feature = "peer-boringssl")]
+mod boringssl;
 pub mod ipsec_mb;
 pub mod libssl;
+pub mod linked;
 pub mod openssl;
 #[cfg(target_arch = "x86_64")]
 pub mod ports;
@@ -19,6 +24,16 @@ pub enum PeerError {
         reason: String,
         /// How to get it.
         mend: &'static str,
+    },
+    /// The program was built without it.
+    #[error(
+        "{who} was not built into this program; build one with it: cargo build --release -p convoy --features {feature}"
+    )]
+    NotBuilt {
+        /// Which library.
+        who: &'static str,
+        /// The feature that builds it in.
+        feature: &'static str,
     },
     /// It is there, but not as it must be.
     #[error("{who} cannot take part: {what}")]

@@ -5,9 +5,10 @@ use std::time::Duration;
 use convoy_bench::between::Between;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
+use convoy_bench::peer::linked::Linked;
 use convoy_bench::peer::openssl::OpenSsl;
 use convoy_bench::report;
-use convoy_bench::run::{Lineup, Point, Task, fits};
+use convoy_bench::run::{Lineup, Peer, Point, Task, fits};
 use convoy_bench::workload::Direction;
 use convoy_crypto::Cpu;
 
@@ -20,6 +21,7 @@ fn lineup() -> Lineup {
         sha_ni: cpu.has_sha_ni(),
         ipsec_mb: IpsecMb::load(None, Arch::SseType1).map_err(skipped).ok(),
         openssl: OpenSsl::load(None).map_err(skipped).ok(),
+        linked: Linked::ALL.into_iter().filter(|peer| peer.version().is_ok()).collect(),
         openssl_between: None,
     }
 }
@@ -56,7 +58,7 @@ fn points_hold_what_was_asked_for() {
         let convoy = point.convoy.packet;
         assert!(convoy.mean > 1.0 && convoy.low <= convoy.median && convoy.median <= convoy.high);
         assert!((point.convoy.byte * point.text_bytes - convoy.mean).abs() < 0.01 * convoy.mean);
-        let expected = usize::from(lineup.ipsec_mb.is_some());
+        let expected = usize::from(lineup.ipsec_mb.is_some()) + lineup.linked.len();
         assert_eq!(point.peers.len(), expected + usize::from(lineup.openssl.is_some()));
         for peer in &point.peers {
             assert!(peer.ratio.low <= peer.ratio.median && peer.ratio.median <= peer.ratio.high);
@@ -82,8 +84,13 @@ fn lines_are_drawn_through_single_sizes_for_everybody() {
 #[test]
 fn what_runs_between_bursts_is_told_in_a_column_and_not_timed() {
     let library = OpenSsl::load(None);
-    let lineup =
-        Lineup { openssl_between: library.ok(), openssl: None, ipsec_mb: None, ..lineup() };
+    let lineup = Lineup {
+        openssl_between: library.ok(),
+        openssl: None,
+        ipsec_mb: None,
+        linked: Vec::new(),
+        ..lineup()
+    };
     let mut points = Vec::new();
     for between in Between::ALL {
         if between == Between::OpenSsl && lineup.openssl_between.is_none() {
@@ -119,10 +126,12 @@ fn report_serialises_and_names_missed_figures() {
     let lineup = lineup();
     let task = task("aes-128-gcm-16", Direction::Seal, Sizes::Fixed(64));
     let point = lineup.measure(&task).unwrap();
-    let figures = report::figures(std::slice::from_ref(&point));
-    assert_eq!(figures.len(), usize::from(lineup.ipsec_mb.is_some()));
+    let figures = report::figures(std::slice::from_ref(&point), lineup.cpu.is_by_amd());
+    assert_eq!(figures.len(), usize::from(!point.peers.is_empty()));
     for figure in &figures {
         assert_eq!(figure.reached, figure.measured >= figure.target);
+        let slower = |peer: &Peer| peer.ratio.median >= figure.measured;
+        assert!(point.peers.iter().all(slower), "the fastest peer counts: {figure:?}");
         let cell = &report::gate_rows(&figures)[1][4];
         assert_eq!(cell.ends_with('!'), !figure.reached, "{cell}");
     }

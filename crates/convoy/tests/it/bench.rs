@@ -50,7 +50,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_right() {
     for (arguments, said) in [
         (&["--suite", "aes-128-cbc"][..], "--suite list"),
         (&["--peer", "ipsec-mb", "--ipsec-mb", "/nowhere/lib.so"], "apt install"),
-        (&["--peer", "boringssl"], "ipsec-mb, openssl"),
+        (&["--peer", "gnutls"], "ipsec-mb, openssl, aws-lc, boringssl, none"),
         (&["--peer-arch", "mmx"], "avx512-t1"),
     ] {
         let all = ["bench", "crypto"].iter().chain(arguments).copied();
@@ -58,6 +58,33 @@ fn wrong_arguments_end_with_2_and_say_what_is_right() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         let error = text(&output.stderr);
         assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_peer_takes_part_where_it_was_built_in_and_else_says_how_to_build_it() {
+    for (peer, field, built_in) in [
+        ("aws-lc", "aws_lc", cfg!(feature = "peer-aws-lc")),
+        ("boringssl", "boringssl", cfg!(feature = "peer-boringssl")),
+    ] {
+        let words = format!(
+            "bench crypto --peer {peer} --suite chacha20-poly1305 --sizes 64 --mix none --keys 1 --burst 4 \
+             --time 0.001 --direction seal --json"
+        );
+        let output = convoy(&words.split(' ').collect::<Vec<_>>());
+        let error = text(&output.stderr);
+        if !built_in {
+            let build = format!("cargo build --release -p convoy --features peer-{peer}\n");
+            assert_eq!(output.status.code(), Some(2), "{peer}: {error}");
+            assert!(error.lines().count() == 1 && error.ends_with(&build), "{peer}: {error}");
+            continue;
+        }
+        assert!(output.status.success(), "{peer}: {error}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(report["lineups"][0][field].is_string(), "{peer}: {report}");
+        let peers = report["points"][0]["peers"].as_array().unwrap();
+        assert_eq!(peers.iter().map(|found| &found["who"]).collect::<Vec<_>>(), [peer]);
+        assert!(peers[0]["ratio"]["median"].as_f64().unwrap() > 0.0);
     }
 }
 

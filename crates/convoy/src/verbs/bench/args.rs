@@ -15,7 +15,7 @@ pub struct BenchArgs {
 /// What `convoy bench` can measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchWhat {
-    /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb and OpenSSL in turn.
+    /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb, OpenSSL and other peers in turn.
     #[command(after_help = BENCH_CRYPTO)]
     Crypto(BenchCryptoArgs),
     /// ESP from end to end in memory: what the pipelines add to the cryptography, and whether every
@@ -43,6 +43,12 @@ Examples:
   convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
   convoy bench crypto --between none,openssl       # each figure both ways
 
+Peers: intel-ipsec-mb and OpenSSL are loaded when they are installed. AWS-LC and BoringSSL are linked in,
+and take part with AES-GCM and ChaCha20-Poly1305 in a program that was built with them:
+  cargo build --release -p convoy --features peer-aws-lc,peer-boringssl
+AWS-LC needs a C compiler; BoringSSL needs CMake, a C++ compiler and libclang as well (on Debian:
+apt install cmake g++ libclang-dev).
+
 How it is measured: all take part in one process on one core. Before a point is measured, all must
 seal its packets to the same bytes, open them, and refuse a forged one. Then everybody is given one
 burst after the other, starting with another one each time; each burst has its keys, nonces and
@@ -56,6 +62,15 @@ to 4). CBC rounds up to 16. MACs of pairs also cover ESP header and IV, as in ES
               texts of 48, 524 and 1348 bytes
   imix        tunnel packets of 90, 92, 594 and 1418 bytes, weighted 58.67, 2, 23.66 and 15.67:
               texts of 92, 96, 596 and 1420 bytes
+
+Goals differ by class of processor; the report names it:
+  A        AVX-512 without AES in wide registers: Skylake-SP, Cascade Lake
+  B-Intel  AES in registers of 512 bits, Intel's: Ice Lake and later
+  B-AMD    the same, AMD's: Zen 4 and later
+  C        AES in registers of 256 bits, no AVX-512: Zen 3, Alder Lake and later
+  D        AES-NI and at most AVX2
+A tier is held to the goals of the class that has it as its best; on a processor of another class it stands in for that
+one, and its figures are of neither. Where there is no goal, nobody is to be faster.
 
 A gateway's core does other things between bursts, which leave caches and vector units in another
 state than the burst before. --between runs one of them before every burst of everybody, and does not
@@ -82,7 +97,7 @@ pub struct BenchCryptoArgs {
         long,
         value_name = "BYTES",
         value_delimiter = ',',
-        default_value = "64,68,256,1420,16384"
+        default_value = "64,68,256,300,1420,16384"
     )]
     pub sizes: Vec<String>,
     /// Mixes of sizes: imix, imix-paper; "none" for single sizes only.
@@ -91,8 +106,9 @@ pub struct BenchCryptoArgs {
     /// Convoy's tiers. Left out: the best of this machine.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tier: Vec<String>,
-    /// Peers that must take part. Left out: those that are here.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ipsec-mb", "openssl", "none"])]
+    /// Peers that must take part. Left out: those that are here. A program has aws-lc and boringssl if it was
+    /// built with them (see below).
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ipsec-mb", "openssl", "aws-lc", "boringssl", "none"])]
     pub peer: Vec<String>,
     /// The shared library of intel-ipsec-mb, instead of the system's.
     #[arg(long, value_name = "PATH")]
