@@ -129,12 +129,13 @@ fn what_gets_through_is_what_prefix_sets_say() {
                 false => crate::world::packet4(from, to, &tag),
             };
             let [from, to]: [IpAddr; 2] = [from, to].map(|text| text.parse().unwrap());
-            world.send(door, &mut tun, &packet, to);
             let what = format!("{door:?}: {from} to {to}, {sets:#?}");
+            let mut send = || world.send(door, &mut tun, &packet, to);
             if passes(&sets, door, from, to) {
                 let listener = if is_to_lan { &lan_listener } else { &world.listener };
-                listener.await_tag(&tag, &what);
+                listener.await_tag_sent(&tag, &what, send);
             } else {
+                send();
                 unheard.push((is_to_lan, tag, what));
             }
         }

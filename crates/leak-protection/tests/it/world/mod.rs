@@ -432,6 +432,21 @@ impl Listener {
         }
     }
 
+    /// The same for what is sent again while it has not been heard: a kernel may drop a packet whose neighbour it is
+    /// looking for.
+    #[track_caller]
+    pub(crate) fn await_tag_sent(&self, tag: &[u8], what: &str, mut send: impl FnMut()) {
+        let begun = Instant::now();
+        while self.count(tag) == 0 {
+            assert!(begun.elapsed() < PATIENCE, "does not get through: {what}");
+            send();
+            let sent = Instant::now();
+            while self.count(tag) == 0 && sent.elapsed() < Duration::from_secs(1) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
     fn arrives(&self, sender: &Sender, limit: Duration) -> bool {
         let tag = self.tag();
         let _ = sender.send(&sender.open.to_string(), &tag);
