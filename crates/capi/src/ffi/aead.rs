@@ -170,24 +170,23 @@ unsafe fn direct_whole(
     let aad = unsafe { input(message.aad.0, message.aad.1) }?;
     // SAFETY: the caller's promise; the message was checked.
     let text = unsafe { message.text() }?;
-    // SAFETY: the caller's promise; the tag overlaps nothing else, and is not written when decrypting.
-    let done = unsafe {
-        match direction {
-            Direction::Encrypt => {
-                let tag = output(message.tag, message.tag_len)?;
-                // Whoever calls vouches for the nonce.
-                SealOp::with_aead_key(key, Nonce::new(iv), aad, text, tag).map(|mut op| {
-                    seal_burst(slice::from_mut(&mut op));
-                    Verdict::Authentic
-                })
-            }
-            Direction::Decrypt => {
-                let tag = input(message.tag, message.tag_len)?;
-                OpenOp::with_aead_key(key, iv, aad, text, tag).map(|mut op| {
-                    open_burst(slice::from_mut(&mut op));
-                    op.verdict()
-                })
-            }
+    let done = match direction {
+        Direction::Encrypt => {
+            // SAFETY: the caller's promise; the tag overlaps nothing else.
+            let tag = unsafe { output(message.tag, message.tag_len) }?;
+            // Whoever calls vouches for the nonce.
+            SealOp::with_aead_key(key, Nonce::new(iv), aad, text, tag).map(|mut op| {
+                seal_burst(slice::from_mut(&mut op));
+                Verdict::Authentic
+            })
+        }
+        Direction::Decrypt => {
+            // SAFETY: the caller's promise.
+            let tag = unsafe { input(message.tag, message.tag_len) }?;
+            OpenOp::with_aead_key(key, iv, aad, text, tag).map(|mut op| {
+                open_burst(slice::from_mut(&mut op));
+                op.verdict()
+            })
         }
     };
     match done {
@@ -407,26 +406,28 @@ mod tests {
         let (len, from) = (text.len(), text.as_mut_ptr());
         let to = out.map_or(from, <[u8]>::as_mut_ptr);
         let (iv, aad) = (iv.as_ptr(), aad.as_ptr());
-        // SAFETY: all pointers are to memory of their lengths.
-        unsafe {
-            if seal {
-                convoy_aead_encrypt(key, iv, aad, 20, from, to, len, tag.as_mut_ptr(), tag.len())
-            } else {
-                convoy_aead_decrypt(key, iv, aad, 20, from, to, len, tag.as_ptr(), tag.len())
-            }
+        if seal {
+            let tag_to = tag.as_mut_ptr();
+            // SAFETY: all pointers are to memory of their lengths.
+            unsafe { convoy_aead_encrypt(key, iv, aad, 20, from, to, len, tag_to, tag.len()) }
+        } else {
+            // SAFETY: as above.
+            unsafe { convoy_aead_decrypt(key, iv, aad, 20, from, to, len, tag.as_ptr(), tag.len()) }
         }
     }
 
     #[test]
     fn whole_tags_agree_with_short_ones_wherever_the_text_goes() {
         let secret = [3u8; 32];
+        let secret = secret.as_ptr();
         let mut keys = [ptr::null_mut(); 3];
-        // SAFETY: the secret has as many bytes as are told, the places are there.
-        unsafe {
-            assert_eq!(convoy_gcm_key_new(0, secret.as_ptr(), 16, &mut keys[0]), 0);
-            assert_eq!(convoy_gmac_key_new(0, secret.as_ptr(), 32, &mut keys[1]), 0);
-            assert_eq!(convoy_chacha20_poly1305_key_new(0, secret.as_ptr(), &mut keys[2]), 0);
-        }
+        let [gcm, gmac, chacha] = &mut keys;
+        // SAFETY: the secret has as many bytes as are told, the place is there.
+        assert_eq!(unsafe { convoy_gcm_key_new(0, secret, 16, gcm) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { convoy_gmac_key_new(0, secret, 32, gmac) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { convoy_chacha20_poly1305_key_new(0, secret, chacha) }, 0);
         for (key, len) in keys.into_iter().flat_map(|key| [0, 1, 16, 100, 700].map(|n| (key, n))) {
             let plain: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let (mut short, mut short_tag) = (plain.clone(), [0; 12]);
