@@ -229,7 +229,7 @@ impl PairSum {
     /// Adds `x` times the highest power of a window.
     #[inline(always)]
     pub(super) fn add_alike(&mut self, v: Vaes256, x: Y, window: Window<'_>) {
-        let ([whole, ..], [divided, ..]) = window.both();
+        let ([whole, ..], [divided, ..]) = (window.whole, window.divided);
         self.add(v, x, (v.table_pair(whole), v.table_pair(divided)));
     }
 
@@ -250,7 +250,8 @@ impl PairSum {
     /// Adds each lane of `x` times the highest power of its window.
     #[inline(always)]
     fn add_lanes(&mut self, v: Vaes256, x: Y, [first, second]: [Window<'_>; 2]) {
-        let (([a, ..], [c, ..]), ([b, ..], [d, ..])) = (first.both(), second.both());
+        let ([a, ..], [b, ..]) = (first.whole, second.whole);
+        let ([c, ..], [d, ..]) = (first.divided, second.divided);
         let whole = v.join_pair(v.table(b), v.table(a));
         self.add(v, x, (whole, v.join_pair(v.table(d), v.table(c))));
     }

@@ -137,14 +137,6 @@ pub(super) struct Window<'t> {
     pub(super) divided: &'t [Block; 4],
 }
 
-impl<'t> Window<'t> {
-    /// The powers, and the same divided.
-    #[inline(always)]
-    pub(super) fn both(self) -> (&'t [Block; 4], &'t [Block; 4]) {
-        (self.whole, self.divided)
-    }
-}
-
 /// A power of H that blocks are multiplied by.
 #[derive(Clone, Copy)]
 pub(super) struct Weight<'t> {
