@@ -1,11 +1,11 @@
 //! AEADs: keys, and direct calls for one message.
 
-use std::ffi::c_int;
+use std::{ffi::c_int, slice};
 
 use convoy_crypto::{
-    GcmParams, IcvLen, KeyBits, Shared, Suite,
+    GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, Shared, Suite, Verdict,
     manager::{self, Buffer, Direction, Iv, Job, JobCipher, Runner, Span, Status},
-    try_box,
+    open_burst, seal_burst, try_box,
 };
 use zeroize::{Zeroize, Zeroizing};
 
@@ -104,6 +104,9 @@ pub unsafe extern "C" fn convoy_aead_key_free(key: *mut AeadKey) {
     }
 }
 
+/// Bytes of a whole tag.
+const TAG_BYTES: usize = 16;
+
 /// The pointers and lengths of a direct call.
 struct Message {
     iv: (*const u8, usize),
@@ -115,6 +118,90 @@ struct Message {
     tag_len: usize,
 }
 
+impl Message {
+    /// Checks lengths, and that what is written lies apart from all else. `key` is where the key lies.
+    fn check(&self, key: Region) -> Result<(), Error> {
+        if !(4..=TAG_BYTES).contains(&self.tag_len) {
+            return Err(Error::Length);
+        }
+        let (from, to) = (Region::new(self.input, self.len)?, Region::new(self.output, self.len)?);
+        let aad = Region::new(self.aad.0, self.aad.1)?;
+        let (tag, iv) = (Region::new(self.tag, self.tag_len)?, Region::new(self.iv.0, self.iv.1)?);
+        to.apart(&[aad, iv, key])?;
+        tag.apart(&[from, to, aad, iv, key])?;
+        if self.is_in_place() { Ok(()) } else { to.apart(&[from]) }
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.input == self.output.cast_const()
+    }
+
+    /// The text where it is to be worked on, copied there if it is elsewhere.
+    ///
+    /// # Safety
+    ///
+    /// Every pointer is null or points to as many bytes as its length says; [`check`](Self::check) said that it
+    /// is good.
+    unsafe fn text<'a>(&self) -> Result<&'a mut [u8], Error> {
+        // SAFETY: the caller's promise.
+        let text = unsafe { output(self.output, self.len) }?;
+        if !self.is_in_place() {
+            // SAFETY: the caller's promise; the two do not overlap.
+            text.copy_from_slice(unsafe { input(self.input, self.len) }?);
+        }
+        Ok(text)
+    }
+}
+
+/// Encrypts, or verifies and decrypts, one message, whose tag is whole: by what the key has of kernels.
+///
+/// # Safety
+///
+/// As for [`direct`].
+unsafe fn direct_whole(
+    key: &convoy_crypto::AeadKey,
+    direction: Direction,
+    message: &Message,
+) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
+    let iv = unsafe { input(message.iv.0, message.iv.1) }?;
+    let &iv = iv.first_chunk::<12>().ok_or(Error::Length)?;
+    // SAFETY: the caller's promise.
+    let aad = unsafe { input(message.aad.0, message.aad.1) }?;
+    // SAFETY: the caller's promise; the message was checked.
+    let text = unsafe { message.text() }?;
+    let done = match direction {
+        Direction::Encrypt => {
+            // SAFETY: the caller's promise; the tag overlaps nothing else.
+            let tag = unsafe { output(message.tag, message.tag_len) }?;
+            // Whoever calls vouches for the nonce.
+            SealOp::with_aead_key(key, Nonce::new(iv), aad, text, tag).map(|mut op| {
+                seal_burst(slice::from_mut(&mut op));
+                Verdict::Authentic
+            })
+        }
+        Direction::Decrypt => {
+            // SAFETY: the caller's promise.
+            let tag = unsafe { input(message.tag, message.tag_len) }?;
+            OpenOp::with_aead_key(key, iv, aad, text, tag).map(|mut op| {
+                open_burst(slice::from_mut(&mut op));
+                op.verdict()
+            })
+        }
+    };
+    match done {
+        Ok(Verdict::Authentic) => Ok(()),
+        Ok(Verdict::Forged | Verdict::Pending) => Err(Error::Forged),
+        Err(_) => {
+            if !message.is_in_place() {
+                // SAFETY: the caller's promise; the operation is gone. No plaintext is left that looks encrypted.
+                unsafe { output(message.output, message.len) }?.zeroize();
+            }
+            Err(Error::Length)
+        }
+    }
+}
+
 /// Encrypts, or verifies and decrypts, one message.
 ///
 /// # Safety
@@ -122,27 +209,25 @@ struct Message {
 /// Every pointer is null or points to as many bytes as its length says.
 unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Result<(), Error> {
     let Message { iv, aad, input: from, output: to, len, tag, tag_len } = *message;
+    message.check(key)?;
+    if let JobCipher::Aead(key, direction) = cipher
+        && tag_len == TAG_BYTES
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { direct_whole(key, direction, message) };
+    }
     let decrypt = matches!(
         cipher,
         JobCipher::Aead(_, Direction::Decrypt) | JobCipher::Ccm(_, Direction::Decrypt)
     );
-    if !(4..=16).contains(&tag_len) {
-        return Err(Error::Length);
-    }
-    let (from_region, to_region) = (Region::new(from, len)?, Region::new(to, len)?);
-    let (aad_region, tag_region) = (Region::new(aad.0, aad.1)?, Region::new(tag, tag_len)?);
-    let iv_region = Region::new(iv.0, iv.1)?;
-    to_region.apart(&[aad_region, iv_region, key])?;
-    tag_region.apart(&[from_region, to_region, aad_region, iv_region, key])?;
-    let mut scratch = Zeroizing::new([0; 16]);
+    let mut scratch = Zeroizing::new([0; TAG_BYTES]);
     let mut job = Job::default();
     // SAFETY: the caller's promise.
     job.iv = Iv::new(unsafe { input(iv.0, iv.1) }?);
-    job.buffer = if from == to.cast_const() {
+    job.buffer = if message.is_in_place() {
         // SAFETY: the caller's promise.
         Buffer::InPlace(unsafe { output(to, len) }?)
     } else {
-        to_region.apart(&[from_region])?;
         // SAFETY: the caller's promise; the two do not overlap.
         let (src, dst) = (unsafe { input(from, len) }?, unsafe { output(to, len) }?);
         Buffer::Copy { src, dst }
@@ -302,4 +387,67 @@ pub unsafe extern "C" fn convoy_ccm_decrypt(
     let message = Message { iv, aad, input, output, len, tag: tag.cast_mut(), tag_len };
     // SAFETY: the caller's promise; the tag is only read.
     unsafe { direct_ccm(key, Direction::Decrypt, &message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    /// Calls one of the two, out of place if `out` is given.
+    fn call(
+        key: *const AeadKey,
+        seal: bool,
+        (text, out): (&mut [u8], Option<&mut [u8]>),
+        tag: &mut [u8],
+    ) -> c_int {
+        let (iv, aad) = ([7u8; 12], [9u8; 20]);
+        let (len, from) = (text.len(), text.as_mut_ptr());
+        let to = out.map_or(from, <[u8]>::as_mut_ptr);
+        let (iv, aad) = (iv.as_ptr(), aad.as_ptr());
+        if seal {
+            let tag_to = tag.as_mut_ptr();
+            // SAFETY: all pointers are to memory of their lengths.
+            unsafe { convoy_aead_encrypt(key, iv, aad, 20, from, to, len, tag_to, tag.len()) }
+        } else {
+            // SAFETY: as above.
+            unsafe { convoy_aead_decrypt(key, iv, aad, 20, from, to, len, tag.as_ptr(), tag.len()) }
+        }
+    }
+
+    #[test]
+    fn whole_tags_agree_with_short_ones_wherever_the_text_goes() {
+        let secret = [3u8; 32];
+        let secret = secret.as_ptr();
+        let mut keys = [ptr::null_mut(); 3];
+        let [gcm, gmac, chacha] = &mut keys;
+        // SAFETY: the secret has as many bytes as are told, the place is there.
+        assert_eq!(unsafe { convoy_gcm_key_new(0, secret, 16, gcm) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { convoy_gmac_key_new(0, secret, 32, gmac) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { convoy_chacha20_poly1305_key_new(0, secret, chacha) }, 0);
+        for (key, len) in keys.into_iter().flat_map(|key| [0, 1, 16, 100, 700].map(|n| (key, n))) {
+            let plain: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let (mut short, mut short_tag) = (plain.clone(), [0; 12]);
+            assert_eq!(call(key, true, (&mut short, None), &mut short_tag), 0);
+            let (mut whole, mut tag) = (plain.clone(), [0; 16]);
+            assert_eq!(call(key, true, (&mut whole, None), &mut tag), 0);
+            assert_eq!((&whole, &tag[..12]), (&short, &short_tag[..]), "{len} bytes");
+            let (mut from, mut to, mut tag_apart) = (plain.clone(), vec![1; len], [0; 16]);
+            assert_eq!(call(key, true, (&mut from, Some(&mut to)), &mut tag_apart), 0);
+            assert_eq!((&from, &to, tag_apart), (&plain, &whole, tag), "{len} bytes, apart");
+            assert_eq!(call(key, false, (&mut to, Some(&mut from)), &mut tag), 0);
+            assert_eq!((&from, &to), (&plain, &whole));
+            tag[15] ^= 1;
+            let forged = call(key, false, (&mut to, Some(&mut from)), &mut tag);
+            assert_eq!((forged, &to), (Error::Forged.code(), &whole));
+            assert!(from.iter().all(|&byte| byte == 0), "nothing of a forged message is left");
+            assert_eq!(call(key, false, (&mut whole, None), &mut tag), Error::Forged.code());
+            assert!(whole.iter().all(|&byte| byte == 0));
+        }
+        // SAFETY: each came from this library, and is used no more.
+        keys.into_iter().for_each(|key| unsafe { convoy_aead_key_free(key) });
+    }
 }
