@@ -9,7 +9,7 @@ use convoy_crypto::{
 };
 use zeroize::{Zeroize, Zeroizing};
 
-use super::raw::{self, Error, Region, guard, input, object, output};
+use super::raw::{self, Error, Region, aead_key, guard, input, object, output};
 use crate::types::{AeadKey, AesEncKey};
 
 /// # Safety
@@ -30,7 +30,7 @@ unsafe fn new_key(
         let (cpu, suite) = (raw::cpu()?, suite()?);
         let tier = raw::tier(&cpu, tier)?;
         let key = convoy_crypto::AeadKey::from_slice(&cpu, tier, suite, secret)?;
-        *out = Box::into_raw(try_box(AeadKey { key: Shared::try_new(key)? })?);
+        *out = Box::into_raw(try_box(AeadKey::new(Shared::try_new(key)?))?);
         Ok(())
     })
 }
@@ -264,7 +264,7 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
 unsafe fn direct_aead(key: *const AeadKey, direction: Direction, message: &Message) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let inner = &unsafe { object(key) }?.key;
+        let inner = &unsafe { aead_key(key) }?.key;
         // SAFETY: the caller's promise.
         unsafe { direct(JobCipher::Aead(inner, direction), Region::of(key)?, message) }
     })

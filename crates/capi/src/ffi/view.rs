@@ -5,9 +5,9 @@ use convoy_crypto::{
     manager::{Buffer, ChainOrder, Direction, Iv, Job as Inner, JobCipher, JobHash, Span},
 };
 
-use super::raw::{Error, Region, input, object, output};
+use super::raw::{Error, Region, aead_key, input, object, output};
 use crate::types::{
-    AeadKey, CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
+    CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
     CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_HASH_AES_CMAC,
     CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_MD5, CONVOY_HASH_HMAC_SHA512, CONVOY_HASH_NULL,
     CONVOY_MAX_BYTES, CONVOY_ORDER_CIPHER_HASH, CONVOY_ORDER_HASH_CIPHER, Job,
@@ -157,7 +157,7 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
         }
         (CONVOY_CIPHER_AEAD, _) => {
             // SAFETY: as above; the pointer came from this library.
-            let key: &AeadKey = unsafe { object(aead) }?;
+            let key = unsafe { aead_key(aead) }?;
             (JobCipher::Aead(&key.key, direction), Region::of(aead)?)
         }
         _ => return Err(Error::Args),
