@@ -983,7 +983,8 @@ mod tests {
     #[test]
     fn an_operation_that_verifies_nothing_gives_the_tag_that_should_have_come() {
         for cpu in [Cpu::detect().unwrap(), Cpu::without("").unwrap()] {
-            for name in ["aes-256-gcm-16", "aes-128-gmac", "chacha20-poly1305", "aes-128-ccm-16"] {
+            for name in ["aes-256-gcm-16", "aes-128-gmac-16", "chacha20-poly1305", "aes-128-ccm-16"]
+            {
                 let suite: Suite = name.parse().unwrap();
                 let secret = vec![1; suite.key_bytes()];
                 let material = KeyMaterial {
