@@ -4,7 +4,7 @@
 
 use std::{
     ffi::{c_int, c_void},
-    fmt, ptr,
+    fmt, mem, ptr,
 };
 
 use zeroize::Zeroize;
@@ -208,6 +208,9 @@ pub struct AeadKey {
 impl AeadKey {
     /// No key of another kind is likely to hold this where the label is.
     pub(crate) const LABEL: u64 = u64::from_le_bytes(*b"aead key");
+
+    /// Where the label is.
+    pub(crate) const LABEL_AT: usize = mem::offset_of!(Self, label);
 
     pub(crate) fn new(key: convoy_crypto::Shared<convoy_crypto::AeadKey>) -> Self {
         Self { label: Self::LABEL, key }

@@ -833,7 +833,7 @@ impl<'a> Op<'a> for OpenOp<'a> {
 
 /// Writes the front of `tag`, as much as there is room for.
 #[inline(always)]
-fn write_icv(tag: &[u8], icv: &mut [u8]) {
+pub(crate) fn write_icv(tag: &[u8], icv: &mut [u8]) {
     // The usual lengths apart, so that each is one or two plain stores.
     let fixed = match icv.len() {
         16 => copy_front::<16>(tag, icv),

@@ -158,23 +158,28 @@ impl Convoy {
             let nonce = packet.nonce.as_ptr();
             let Material { aead, enc, .. } = &self.keys[packet.key];
             let enc: *const AesEncKey = &raw const **enc;
-            // SAFETY: key, nonce, additional data, text and tag are where these pointers say, and nothing that is
-            // written overlaps anything else, but for the text in place.
-            let code = unsafe {
-                match (suite, direction) {
-                    (Suite::Ccm { .. }, Direction::Seal) => {
+            let seals = direction == Direction::Seal;
+            // All pointers are to where their names say, and nothing that is written overlaps anything else, but for
+            // the text in place.
+            let code = match suite {
+                Suite::Ccm { .. } if seals => {
+                    // SAFETY: see above.
+                    unsafe {
                         ccm_seal(enc, nonce, nonce_len, frame, aad_len, text, text, len, tag, icv)
                     }
-                    (Suite::Ccm { .. }, Direction::Open) => {
+                }
+                Suite::Ccm { .. } => {
+                    // SAFETY: see above.
+                    unsafe {
                         ccm_open(enc, nonce, nonce_len, frame, aad_len, text, text, len, tag, icv)
                     }
-                    (_, Direction::Seal) => {
-                        seal(aead.0, nonce, frame, aad_len, text, text, len, tag, icv)
-                    }
-                    (_, Direction::Open) => {
-                        open(aead.0, nonce, frame, aad_len, text, text, len, tag, icv)
-                    }
                 }
+                // SAFETY: see above.
+                _ if seals => unsafe {
+                    seal(aead.0, nonce, frame, aad_len, text, text, len, tag, icv)
+                },
+                // SAFETY: see above.
+                _ => unsafe { open(aead.0, nonce, frame, aad_len, text, text, len, tag, icv) },
             };
             good += usize::from(code == 0);
         }
@@ -279,8 +284,8 @@ impl Material {
         let mut this = Self { aead: Aead(null_mut()), enc: blank(), dec: blank(), mac: Mac::None };
         let (key, len) = (keys.cipher.as_ptr(), keys.cipher.len());
         let (number, aead) = (number_of(tier), &raw mut this.aead.0);
-        // SAFETY: the key has as many bytes as are told, and the place is a local, here and below.
         let code = match suite {
+            // SAFETY: the key has as many bytes as are told, and the place is a local.
             Suite::Gcm(_) => unsafe { ffi::convoy_gcm_key_new(number, key, len, aead) },
             // SAFETY: as above.
             Suite::Gmac(_) => unsafe { ffi::convoy_gmac_key_new(number, key, len, aead) },

@@ -77,7 +77,7 @@ impl Translator {
             let (packets, others) = unsafe { packets::run(chunk, all, is_checked) };
             completed += packets;
             if !others.is_empty() {
-                completed += self.run_others(chunk, others, all);
+                completed += self.run_others(chunk, others, all, is_checked);
             }
         }
         completed
@@ -86,7 +86,13 @@ impl Translator {
     /// Runs those of at most [`CHUNK`] jobs which stand at `others`; returns how many were completed. `all` is where
     /// all jobs lie.
     #[inline(never)]
-    fn run_others(&mut self, jobs: &mut [Job], others: Places, all: Region) -> usize {
+    fn run_others(
+        &mut self,
+        jobs: &mut [Job],
+        others: Places,
+        all: Region,
+        is_checked: impl Fn(&Job) -> bool,
+    ) -> usize {
         let mut completed = 0;
         let mut views = ArrayVec::<Inner<'_>, CHUNK>::new();
         let mut places = ArrayVec::<u8, CHUNK>::new();
@@ -100,7 +106,7 @@ impl Translator {
                 continue;
             }
             // SAFETY: whoever submits a job promises what it points to, until it is handed back.
-            match unsafe { view(job, all) } {
+            match unsafe { view(job, is_checked(job), all) } {
                 Ok(view) => {
                     views.push(view);
                     places.push(place);

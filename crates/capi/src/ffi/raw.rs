@@ -224,8 +224,9 @@ pub(super) unsafe fn aead_key<'a>(pointer: *const AeadKey) -> Result<&'a AeadKey
     if !pointer.is_aligned() {
         return Err(Error::Args);
     }
+    let label = pointer.wrapping_byte_add(AeadKey::LABEL_AT).cast::<u64>();
     // SAFETY: the pointer is aligned and not null, and no kind of key is shorter; its words are integers.
-    if unsafe { (&raw const (*pointer).label).read() } != AeadKey::LABEL {
+    if unsafe { label.read() } != AeadKey::LABEL {
         return Err(Error::Args);
     }
     // SAFETY: as above, and the label says which kind of key it is.
