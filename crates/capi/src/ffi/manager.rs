@@ -16,7 +16,7 @@ use convoy_crypto::{
 use super::{
     packets,
     raw::{self, Error, Region, guard},
-    view::{is_idle, view},
+    view::{self, is_idle},
 };
 use crate::types::{
     CONVOY_BATCH, CONVOY_MAX_BYTES, CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL,
@@ -106,11 +106,8 @@ impl Translator {
                 continue;
             }
             // SAFETY: whoever submits a job promises what it points to, until it is handed back.
-            match unsafe { view(job, is_checked(job), all) } {
-                Ok(view) => {
-                    views.push(view);
-                    places.push(place);
-                }
+            match unsafe { view::push(job, is_checked(job), all, &mut views) } {
+                Ok(()) => places.push(place),
                 Err(_) => job.status = CONVOY_STATUS_INVALID_ARGS,
             }
         }

@@ -23,7 +23,7 @@ const TAG_BYTES: usize = 16;
 ///
 /// # Safety
 ///
-/// As for [`view`](super::view::view), for each of the jobs. Where `is_checked` is false of one, it meets all that
+/// As for [`view::push`](super::view::push), for each of the jobs. Where `is_checked` is false of one, it meets all that
 /// `convoy_submit_job_nocheck` says.
 #[inline]
 pub(super) unsafe fn run(

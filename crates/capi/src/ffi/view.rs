@@ -1,10 +1,12 @@
 //! A job of C seen as one of Rust.
 
+use arrayvec::ArrayVec;
 use convoy_crypto::{
     HashAlg,
     manager::{Buffer, ChainOrder, Direction, Iv, Job as Inner, JobCipher, JobHash, Span},
 };
 
+use super::manager::CHUNK;
 use super::raw::{Error, Region, aead_key, bytes, bytes_mut, input, object, output};
 use crate::types::{
     CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
@@ -31,9 +33,9 @@ pub(super) fn is_idle(job: &Job) -> bool {
         && job.dst.addr() <= usize::MAX - CONVOY_MAX_BYTES
 }
 
-/// The job with pointers and lengths checked, or, if not `is_checked`, with what the caller answers for; whether its
-/// parts fit together, the manager says. What is written lies apart from `jobs`, which are worked on together with
-/// this one.
+/// Adds the job to `views` with pointers and lengths checked, or, if not `is_checked`, with what the caller answers
+/// for; whether its parts fit together, the manager says. What is written lies apart from `jobs`, which are worked on
+/// together with this one.
 ///
 /// # Safety
 ///
@@ -41,26 +43,37 @@ pub(super) fn is_idle(job: &Job) -> bool {
 /// length or type says. Nobody else writes that memory, nor reads what is to be written, while the
 /// view is used. If not `is_checked`, the job meets all that `convoy_submit_job_nocheck` says.
 #[inline(always)]
-pub(super) unsafe fn view<'a>(
+pub(super) unsafe fn push<'a>(
     job: &Job,
     is_checked: bool,
     jobs: Region,
-) -> Result<Inner<'a>, Error> {
+    views: &mut ArrayVec<Inner<'a>, CHUNK>,
+) -> Result<(), Error> {
+    // Made in its place: what was just written in pieces is waited for when it is copied in larger ones.
+    views.push(Inner::default());
+    let Some(view) = views.last_mut() else { return Ok(()) };
     // SAFETY: the caller's promise is passed on.
-    match unsafe { usual(job, is_checked, jobs) } {
-        Some(view) => Ok(view),
-        // SAFETY: as above.
-        None => unsafe { careful(job, jobs) },
+    if unsafe { usual(job, is_checked, jobs, view) }.is_some() {
+        return Ok(());
     }
+    // SAFETY: as above.
+    match unsafe { careful(job, jobs) } {
+        Ok(good) => *view = good,
+        Err(error) => {
+            views.pop();
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
-/// The job, if it is a usual one and good: most are, and few branches tell.
+/// Makes `view` the job, if it is a usual one and good: most are, and few branches tell.
 ///
 /// # Safety
 ///
-/// As for [`view`].
+/// As for [`push`].
 #[inline(always)]
-unsafe fn usual<'a>(job: &Job, is_checked: bool, jobs: Region) -> Option<Inner<'a>> {
+unsafe fn usual<'a>(job: &Job, is_checked: bool, jobs: Region, view: &mut Inner<'a>) -> Option<()> {
     let hash_span = match job.hash_alg {
         CONVOY_HASH_NULL => Span::new(job.cipher_offset, 0),
         _ => Span::new(job.hash_offset, job.hash_len),
@@ -89,8 +102,8 @@ unsafe fn usual<'a>(job: &Job, is_checked: bool, jobs: Region) -> Option<Inner<'
     }
     // SAFETY: the caller's promise, for the IV. It may lie in what is worked on, so it is copied before
     // there is a reference to that.
-    let iv = Iv::new(unsafe { bytes(job.iv, job.iv_len) });
-    let buffer = if in_place && matches!(cipher, JobCipher::Null) {
+    view.iv = Iv::new(unsafe { bytes(job.iv, job.iv_len) });
+    view.buffer = if in_place && matches!(cipher, JobCipher::Null) {
         // SAFETY: the caller's promise, for what the spans cover.
         Buffer::ReadOnly(unsafe { bytes(src, whole.len) })
     } else if in_place {
@@ -101,18 +114,16 @@ unsafe fn usual<'a>(job: &Job, is_checked: bool, jobs: Region) -> Option<Inner<'
         let (src, dst) = (unsafe { bytes(src, whole.len) }, unsafe { bytes_mut(dst, whole.len) });
         Buffer::Copy { src, dst }
     };
-    let mut view = Inner::default();
-    view.buffer = buffer;
     (view.cipher, view.cipher_span) = (cipher, within(whole, cipher_span));
     (view.hash, view.hash_span) = (hash, within(whole, hash_span));
-    (view.order, view.iv) = (order, iv);
+    view.order = order;
     // SAFETY: the caller's promise, for additional data.
     view.aad = unsafe { bytes(job.aad, job.aad_len) };
     // SAFETY: the caller's promise, for the trailer.
     view.trailer = unsafe { bytes(job.trailer, job.trailer_len) };
     // SAFETY: the caller's promise, for the tag, which overlaps none of the above.
     view.tag = unsafe { bytes_mut(job.tag, job.tag_len) };
-    Some(view)
+    Some(())
 }
 
 /// Whether no pointer is null but where nothing is, and none near the end of memory.
@@ -167,7 +178,7 @@ fn within(whole: Span, span: Span) -> Span {
 ///
 /// # Safety
 ///
-/// As for [`view`].
+/// As for [`push`].
 #[cold]
 #[inline(never)]
 unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
@@ -254,7 +265,7 @@ fn cover(a: Span, b: Span) -> Span {
 
 /// # Safety
 ///
-/// As for [`view`].
+/// As for [`push`].
 unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
     let direction = match job.cipher_direction {
         CONVOY_DIRECTION_ENCRYPT => Direction::Encrypt,
@@ -293,7 +304,7 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
 
 /// # Safety
 ///
-/// As for [`view`].
+/// As for [`push`].
 unsafe fn hash<'a>(job: &Job) -> Result<(JobHash<'a>, Region), Error> {
     let key = job.hash_key;
     // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
@@ -360,9 +371,10 @@ mod tests {
                         all += 1;
                         if is_idle(&job) {
                             idle += 1;
+                            let mut views = ArrayVec::new();
                             // SAFETY: whatever is pointed to, nobody looks there.
-                            let view = unsafe { view(&job, true, NO_JOBS) };
-                            assert!(view.is_ok(), "{dst:?}, {cipher_offset} and {cipher_len}");
+                            let pushed = unsafe { push(&job, true, NO_JOBS, &mut views) };
+                            assert!(pushed.is_ok(), "{dst:?}, {cipher_offset} and {cipher_len}");
                         }
                     }
                 }
@@ -384,8 +396,9 @@ mod tests {
             (CONVOY_CIPHER_NULL, CONVOY_HASH_HMAC_MD5, 64);
         (job.tag, job.tag_len) = (tag.as_mut_ptr(), 16);
         job.hash_key.hmac = (&raw const *key).cast();
+        let mut views = ArrayVec::new();
         // SAFETY: all pointers are to locals.
-        let view = unsafe { view(&job, true, NO_JOBS) }.unwrap();
-        assert!(matches!(view.buffer, Buffer::ReadOnly(data) if data.len() == 64));
+        unsafe { push(&job, true, NO_JOBS, &mut views) }.unwrap();
+        assert!(matches!(views[0].buffer, Buffer::ReadOnly(data) if data.len() == 64));
     }
 }
