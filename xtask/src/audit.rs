@@ -6,7 +6,12 @@ use crate::report::Tally;
 use crate::workspace::{Workspace, cargo, works};
 
 /// The workspaces; each has a lock file of its own.
-const MANIFESTS: &[&str] = &["Cargo.toml", "fuzz/Cargo.toml", "interop/isatrap/Cargo.toml"];
+const MANIFESTS: &[&str] = &[
+    "Cargo.toml",
+    "fuzz/Cargo.toml",
+    "interop/isatrap/Cargo.toml",
+    "interop/rust-user/Cargo.toml",
+];
 /// What needs nothing but the lock file and the sources of the crates.
 const OFFLINE: &[&str] = &["bans", "licenses", "sources"];
 

@@ -14,7 +14,7 @@ use crate::tree::{Finding, Tree};
 use crate::workspace::{Workspace, cargo, skip, works};
 use crate::{
     audit, c_library, drop_reasons, flags, fuzz, header, interop, kernel_calls, layers, levels,
-    ports, programs, rfc, since, sizes, test_steps, unsafe_code, words,
+    ports, programs, rfc, rust_user, since, sizes, test_steps, unsafe_code, words,
 };
 
 /// The variable that denies CPU tiers to every program of a run.
@@ -120,6 +120,7 @@ const STEPS: &[Step] = &[
     }),
     gate("tiers", "tests of crypto and ipsec with CPU tiers denied", test_steps::run_tiers),
     gate("c-library", "the C library installs, and its examples run", c_library::run),
+    gate("rust-user", "a program elsewhere depends on the library crates", rust_user::run),
     Step {
         name: "interop",
         when: When::Oracles,

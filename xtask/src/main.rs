@@ -17,6 +17,7 @@ mod ports;
 mod programs;
 mod report;
 mod rfc;
+mod rust_user;
 mod side_by_side;
 mod since;
 mod sizes;

@@ -46,6 +46,7 @@ impl Concerned {
             "clippy" | "test" => !self.packages.is_empty(),
             "tiers" => self.has("crypto") || self.has("ipsec"),
             "c-library" => self.has("capi"),
+            "rust-user" => ["crypto", "packet", "rustls", "wire"].iter().any(|name| self.has(name)),
             "interop" => self.has("convoy"),
             // Seconds, and about files of all kinds.
             _ => true,
@@ -150,6 +151,7 @@ fn touch_outside(found: &mut Concerned, file: &str, packages: &[Package], has_re
         _ if file.ends_with(".md") || file.starts_with("docs/") => &[],
         _ if file.starts_with("LICENSE") || file.starts_with(".ci/") => &[],
         _ if LONG_INTEROP.iter().any(|folder| file.starts_with(folder)) => &[],
+        _ if file.starts_with("interop/rust-user/") => &["rust-user"],
         _ if file.starts_with("interop/") => &["interop"],
         _ if file.starts_with("fuzz/") => {
             found.touched.insert("fuzz-targets".to_owned());

@@ -207,7 +207,7 @@ fn tier_runs(given: &str) -> Vec<String> {
 }
 
 /// Runs tests and counts.
-fn tests(
+pub(crate) fn tests(
     workspace: &Workspace,
     name: &str,
     command: &mut Command,

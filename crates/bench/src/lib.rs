@@ -1,6 +1,7 @@
 //! What `convoy bench` runs: workloads, peers, statistics, report.
 #![deny(unsafe_code)]
 
+pub mod api;
 pub mod between;
 pub mod class;
 pub mod contender;

@@ -214,6 +214,53 @@ pub fn point_rows(points: &[Point]) -> Rows {
     with_between(rows, &points.iter().map(|point| point.between).collect::<Vec<_>>())
 }
 
+/// What the C library's interfaces cost, one row for each point and interface; none if none was measured.
+#[must_use]
+pub fn c_rows(points: &[Point]) -> Rows {
+    let heading = [
+        "SUITE",
+        "",
+        "TIER",
+        "KEYS",
+        "SIZE",
+        "API",
+        "CYC/PKT",
+        "OVER RUST",
+        "IPSEC-MB",
+        "RATIO",
+        "",
+    ];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let mut between = Vec::new();
+    for point in points {
+        for c in &point.c {
+            between.push(point.between);
+            let (api, ratio, reached) = match &c.peer {
+                Some(peer) => {
+                    let mark = if peer.reached { "" } else { "!" };
+                    let target = format!("≥ {:.2}{mark}", peer.target);
+                    (peer.api.clone(), spread(&peer.ratio), target)
+                }
+                None => ("–".to_owned(), "–".to_owned(), String::new()),
+            };
+            rows.push(vec![
+                point.suite.clone(),
+                point.direction.name().to_owned(),
+                point.tier.to_owned(),
+                point.keys.to_string(),
+                size_name(&point.size),
+                c.api.to_owned(),
+                cycles(c.cost.packet.mean),
+                format!("{:+.1}", c.over_rust.median),
+                api,
+                ratio,
+                reached,
+            ]);
+        }
+    }
+    with_between(rows, &between)
+}
+
 /// Costs as straight lines: cycles per packet and per byte.
 #[must_use]
 pub fn fit_rows(fits: &[Fit]) -> Rows {
@@ -279,6 +326,7 @@ mod tests {
             rounds: 16,
             convoy: cost(100.0),
             floor_percent: None,
+            c: Vec::new(),
             peers: peers.iter().enumerate().map(peer).collect(),
             left_out: Vec::new(),
         }

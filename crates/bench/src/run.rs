@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use convoy_crypto::{Cpu, KeyError, Suite, Tier, time_stamp};
 use serde::Serialize;
 
+use crate::api::CApi;
 use crate::between::{Between, BetweenError, Standing};
 use crate::contender::{Contender, Disagreement, compare};
 use crate::convoy::Convoy;
 use crate::floor::Floor;
 use crate::mix::Sizes;
+use crate::peer::c;
 use crate::peer::ipsec_mb::{self, IpsecMb};
 use crate::peer::linked::Linked;
 use crate::peer::openssl::{self, OpenSsl};
@@ -27,6 +29,8 @@ pub struct Lineup {
     pub tier: Tier,
     /// Whether hashes may use the SHA extensions.
     pub sha_ni: bool,
+    /// The ways into the C library that are measured beside Rust's.
+    pub c_apis: Vec<CApi>,
     /// intel-ipsec-mb, if it takes part.
     pub ipsec_mb: Option<Rc<IpsecMb>>,
     /// OpenSSL, if it takes part.
@@ -81,6 +85,8 @@ pub struct Point {
     pub convoy: Cost,
     /// The port floor in per cent of what Convoy needs; none where no floor is known.
     pub floor_percent: Option<Summary>,
+    /// What Convoy needs through its C library.
+    pub c: Vec<ThroughC>,
     /// The peers by their fastest interfaces.
     pub peers: Vec<Peer>,
     /// Interfaces of peers that computed something else than Convoy and the other interfaces.
@@ -94,6 +100,32 @@ pub struct Cost {
     pub packet: Summary,
     /// Cycles per byte of text.
     pub byte: f64,
+}
+
+/// What Convoy needs through one of the C library's interfaces.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThroughC {
+    /// Which.
+    pub api: &'static str,
+    /// What it needs.
+    pub cost: Cost,
+    /// Cycles per packet more than by Rust's interface, burst by burst.
+    pub over_rust: Summary,
+    /// The fastest interface of intel-ipsec-mb that does as much for its caller, if it takes part.
+    pub peer: Option<Like>,
+}
+
+/// An interface of intel-ipsec-mb beside one of the C library's.
+#[derive(Clone, Debug, Serialize)]
+pub struct Like {
+    /// Which.
+    pub api: String,
+    /// Its time in Convoy's, burst by burst.
+    pub ratio: Summary,
+    /// Least ratio that is asked for.
+    pub target: f64,
+    /// Whether it was reached.
+    pub reached: bool,
 }
 
 /// What a peer needs.
@@ -219,8 +251,11 @@ impl Lineup {
             error,
         })?;
         let mut all: Vec<Box<dyn Contender>> = vec![Box::new(convoy)];
+        let through_c = self.c_apis.iter().filter(|_| self.c_can_do_the_same(work.suite));
+        all.extend(through_c.filter_map(|api| c::contender(self.tier, *api, work)));
         if let Some(library) = &self.ipsec_mb {
-            all.extend(ipsec_mb::contenders(library, work));
+            let with_checks = all.len() > 1;
+            all.extend(ipsec_mb::contenders(library, work, with_checks));
         }
         if let Some(library) = &self.openssl {
             all.extend(openssl::contenders(library, work));
@@ -229,6 +264,12 @@ impl Lineup {
             all.extend(peer.contenders(work));
         }
         Ok(all)
+    }
+
+    /// Whether the C library uses the kernels that Rust's interface does: it cannot be told to leave the SHA
+    /// extensions alone.
+    fn c_can_do_the_same(&self, suite: Suite) -> bool {
+        self.sha_ni || suite.is_aead()
     }
 
     /// Sums up; Convoy's samples come first.
@@ -253,6 +294,9 @@ impl Lineup {
         };
         let mut peers: Vec<Peer> = Vec::new();
         for ((who, api), cycles) in names.iter().zip(samples).skip(1) {
+            if *who == CApi::WHO {
+                continue;
+            }
             let cost = cost(cycles);
             let ratio = summary(&ratios(cycles, convoy, 1.0));
             let interface = Interface { api: api.clone(), packet: cost.packet.mean };
@@ -266,6 +310,30 @@ impl Lineup {
                 (peer.api, peer.cost, peer.ratio) = (api.clone(), cost, ratio);
             }
         }
+        let rust = peers.iter().find(|peer| peer.who == "ipsec-mb").map(|peer| peer.ratio.median);
+        let like = |api: CApi, own: &[f64]| {
+            let ratios = names.iter().zip(samples).filter_map(|((who, peer_api), cycles)| {
+                let fits = *who == "ipsec-mb" && api.is_like(peer_api);
+                fits.then(|| (peer_api, summary(&ratios(cycles, own, 1.0))))
+            });
+            let (peer_api, ratio) =
+                ratios.min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median))?;
+            let target = api.target(task.suite, task.sizes, rust?);
+            let reached = ratio.median >= target;
+            Some(Like { api: peer_api.clone(), ratio, target, reached })
+        };
+        let through_c = names.iter().zip(samples).filter_map(|((who, name), cycles)| {
+            let api = CApi::named(name).filter(|_| *who == CApi::WHO)?;
+            let more = cycles.iter().zip(convoy).map(|(c, rust)| (c - rust) / packets);
+            let over_rust = summary(&more.collect::<Vec<_>>());
+            Some(ThroughC {
+                api: api.name(),
+                cost: cost(cycles),
+                over_rust,
+                peer: like(api, cycles),
+            })
+        });
+        let c = through_c.collect();
         let floor_percent = Summary::of(&ratios(floors, convoy, 100.0));
         Point {
             suite: task.suite.to_string(),
@@ -279,6 +347,7 @@ impl Lineup {
             rounds: convoy.len(),
             convoy: cost(convoy),
             floor_percent,
+            c,
             peers,
             left_out: Vec::new(),
         }

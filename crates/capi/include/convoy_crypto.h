@@ -520,7 +520,7 @@ typedef struct convoy_job {
      */
     uint32_t status;
     /*
-     Nothing.
+     The library's own.
      */
     uint32_t reserved;
 } convoy_job;
@@ -858,6 +858,17 @@ struct convoy_job *convoy_get_next_job(struct convoy_mgr *mgr);
 struct convoy_job *convoy_submit_job(struct convoy_mgr *mgr);
 
 /*
+ The same for a caller who answers for the job: no pointer of it is null but those whose lengths are 0, no length
+ is above CONVOY_MAX_BYTES, and what it writes overlaps neither what it reads nor the jobs, but where
+ dst is src. What convoy_submit_job answers with CONVOY_STATUS_INVALID_ARGS for any of these may do anything
+ here. A job that is invalid for other reasons comes back as such.
+
+ The caller promises:
+ As for convoy_submit_job, and what is said above.
+ */
+struct convoy_job *convoy_submit_job_nocheck(struct convoy_mgr *mgr);
+
+/*
  Hands back the earliest job if it has been worked on, else null. Works on nothing.
 
  The caller promises:
@@ -891,6 +902,14 @@ size_t convoy_queue_size(struct convoy_mgr *mgr);
  writes what another reads or writes, and nobody else uses it during the call.
  */
 int64_t convoy_submit_burst(struct convoy_mgr *mgr, struct convoy_job *jobs, size_t count);
+
+/*
+ The same for a caller who answers for the jobs, as convoy_submit_job_nocheck says.
+
+ The caller promises:
+ As for convoy_submit_burst and convoy_submit_job_nocheck.
+ */
+int64_t convoy_submit_burst_nocheck(struct convoy_mgr *mgr, struct convoy_job *jobs, size_t count);
 
 /*
  The version of the library, such as "0.1.0".

@@ -4,8 +4,10 @@
 
 use std::{
     ffi::{c_int, c_void},
-    fmt, ptr,
+    fmt, mem, ptr,
 };
+
+use zeroize::Zeroize;
 
 /// Success.
 pub const CONVOY_OK: c_int = 0;
@@ -197,9 +199,34 @@ const _: () = {
 /// The key of AES-GCM, AES-GMAC or ChaCha20-Poly1305, with the tier that was chosen for it.
 #[derive(Debug)]
 pub struct AeadKey {
+    /// What tells jobs that this is such a key: [`LABEL`](Self::LABEL).
+    pub(crate) label: u64,
     /// Shared with messages in parts, which may outlive it.
     pub(crate) key: convoy_crypto::Shared<convoy_crypto::AeadKey>,
 }
+
+impl AeadKey {
+    /// No key of another kind is likely to hold this where the label is.
+    pub(crate) const LABEL: u64 = u64::from_le_bytes(*b"aead key");
+
+    /// Where the label is.
+    pub(crate) const LABEL_AT: usize = mem::offset_of!(Self, label);
+
+    pub(crate) fn new(key: convoy_crypto::Shared<convoy_crypto::AeadKey>) -> Self {
+        Self { label: Self::LABEL, key }
+    }
+}
+
+impl Drop for AeadKey {
+    fn drop(&mut self) {
+        // Not left to the compiler, which sees that nobody reads it: a key that was freed is refused, as long as
+        // nothing else is in its place.
+        self.label.zeroize();
+    }
+}
+
+// Whatever kind of key is behind a pointer, the label can be read.
+const _: () = assert!(size_of::<AeadKey>() <= size_of::<AesEncKey>());
 
 /// A cipher's key; which of them is meant, mode and direction say.
 #[derive(Clone, Copy)]
@@ -286,7 +313,7 @@ pub struct Job {
     pub chain_order: u32,
     /// CONVOY_STATUS_*; written by the library.
     pub status: u32,
-    /// Nothing.
+    /// The library's own.
     pub reserved: u32,
 }
 

@@ -47,6 +47,11 @@ pub enum KeyError {
          given is one of single DES (RFC 2451 section 2.3)"
     )]
     SingleDes,
+    /// The cipher is one of old peers, and the crate was built without them.
+    #[error(
+        "3DES and Camellia are not in this build: the feature `legacy` of convoy-crypto has them"
+    )]
+    LegacyLeftOut,
     /// A key for both ways was asked for, and the suite is no AEAD.
     #[error("only an AEAD has keys for both ways")]
     NotAead,

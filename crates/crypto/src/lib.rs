@@ -80,16 +80,16 @@
 //! The SHA extensions are no tier, for they serve the hashes of any tier: `CONVOY_DENY_CPU` knows
 //! them as `sha-ni`.
 //!
-//! 3DES and Camellia have no kernels: every tier works on RustCrypto's `des` and `camellia`, one packet after
+//! 3DES and Camellia need the feature `legacy`. They have no kernels: every tier works on RustCrypto's `des` and `camellia`, one packet after
 //! another.
 //!
 //! The portable tier stands on RustCrypto's `aes`, `chacha20`, `ghash`, `md-5`, `poly1305`, `sha1`
-//! and `sha2`. Those crates look for special instructions themselves unless they are built with
-//! `--cfg aes_backend="soft"` and the same of `chacha20_backend`, `md5_backend`, `poly1305_backend`,
-//! `polyval_backend`, `sha1_backend` and `sha2_backend`. Convoy's own workspace sets them for every
-//! build in `.cargo/config.toml`; whoever sets `RUSTFLAGS`, which replaces those, and a program that uses
-//! this crate from elsewhere, must set them too. Without them this crate does not build, because its
-//! portable tier would run on AES-NI, say: still correct and constant in time, but not what the name says.
+//! and `sha2`. Those crates look for special instructions themselves, which keeps the tier right and constant in
+//! time, but does not make it portable: [`PORTABLE_IS_SOFT`] tells. A build that sets `--cfg
+//! aes_backend="soft"`, and the same of `chacha20_backend`, `md5_backend`, `poly1305_backend`,
+//! `polyval_backend`, `sha1_backend` and `sha2_backend`, keeps them from it, and every other user of those
+//! crates in the program as well. Convoy's own workspace does, in `.cargo/config.toml`, for tests that take
+//! instructions away.
 //!
 //! A compiler that is told of a processor (`-C target-cpu`, `-C target-feature`) uses its instructions
 //! everywhere, in the portable tier as well; [`assumed_features`] tells.
@@ -161,26 +161,24 @@ pub use tier::{Tier, TierInfo, UnknownTier};
 pub use trace::{computed_in, opened_by, sealed_by};
 pub use wide_units::WideUnits;
 
-// Documentation needs no flags, and cargo-fuzz sets its own.
-#[cfg(not(any(
-    doc,
-    fuzzing,
-    all(
-        aes_backend = "soft",
-        chacha20_backend = "soft",
-        md5_backend = "soft",
-        poly1305_backend = "soft",
-        polyval_backend = "soft",
-        sha1_backend = "soft",
-        sha2_backend = "soft"
-    )
-)))]
-compile_error!(
+/// Whether the portable tier uses no special instructions: [as built](crate#tiers), RustCrypto's crates are kept
+/// from them.
+pub const PORTABLE_IS_SOFT: bool = cfg!(all(
+    aes_backend = "soft",
+    chacha20_backend = "soft",
+    md5_backend = "soft",
+    poly1305_backend = "soft",
+    polyval_backend = "soft",
+    sha1_backend = "soft",
+    sha2_backend = "soft"
+));
+
+#[cfg(convoy_portable_must_be_soft)]
+const _: () = assert!(
+    PORTABLE_IS_SOFT,
     "the portable tier would use special instructions: RUSTFLAGS replaces the flags of \
      .cargo/config.toml, which keep RustCrypto's crates from it. Build with make, which adds them, \
-     or add to RUSTFLAGS yourself: --cfg aes_backend=\"soft\" --cfg chacha20_backend=\"soft\" --cfg \
-     md5_backend=\"soft\" --cfg poly1305_backend=\"soft\" --cfg polyval_backend=\"soft\" --cfg \
-     sha1_backend=\"soft\" --cfg sha2_backend=\"soft\""
+     or add to RUSTFLAGS yourself what `make rustflags` prints"
 );
 
 /// What this was compiled to need of a processor that not every x86-64 has, because the compiler was told

@@ -114,7 +114,7 @@ pub(crate) struct NonceBlock {
 
 impl NonceBlock {
     #[inline(always)]
-    fn new<const N: usize>(nonce: [u8; N]) -> Self {
+    pub(crate) fn new<const N: usize>(nonce: [u8; N]) -> Self {
         const { assert!(N <= 16, "no suite has nonces of more than 16 bytes") };
         // In words: bytes would go through memory, and be waited for.
         let (words, rest) = nonce.as_chunks::<4>();

@@ -278,6 +278,29 @@ impl<'a> OpenOp<'a> {
         Ok(Self { key, nonce, stage: Stage::Due, header: 0, beside: aad, data, icv })
     }
 
+    /// Puts an operation of an AEAD together that verifies nothing: `data` is decrypted and `tag` becomes the ICV
+    /// that the packet should have. Whoever calls this compares it with the one that came, in constant time
+    /// (as [`tags_match`](crate::manager::tags_match) does), and uses nothing of `data` if the two differ. The
+    /// verdict stays [`Verdict::Pending`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if a part does not have a length that the key's suite calls for, or the suite is no AEAD or
+    /// one whose tags are cut.
+    #[inline(always)]
+    pub fn unverified(
+        key: &'a AeadKey,
+        nonce: impl Into<OpenNonce>,
+        aad: &'a [u8],
+        data: &'a mut [u8],
+        tag: &'a mut [u8; 16],
+    ) -> Result<Self, OpError> {
+        let (key, nonce) = (key.inner(), nonce.into().0);
+        check_apart(key, nonce.len(), aad.len(), data.len(), tag.len())?;
+        let icv = Icv::Give(tag);
+        Ok(Self { key, nonce, stage: Stage::Due, header: 0, beside: aad, data, icv })
+    }
+
     /// A packet of an AEAD that is decrypted and given the tag that it should have; comparing is left to
     /// the caller, who answers for the lengths. For the additional data see [`SealOp::hashed`].
     #[inline(always)]
@@ -810,7 +833,7 @@ impl<'a> Op<'a> for OpenOp<'a> {
 
 /// Writes the front of `tag`, as much as there is room for.
 #[inline(always)]
-fn write_icv(tag: &[u8], icv: &mut [u8]) {
+pub(crate) fn write_icv(tag: &[u8], icv: &mut [u8]) {
     // The usual lengths apart, so that each is one or two plain stores.
     let fixed = match icv.len() {
         16 => copy_front::<16>(tag, icv),
@@ -954,6 +977,40 @@ mod tests {
             op.conclude();
             assert_eq!(op.verdict(), verdict);
             assert_eq!(frame, text);
+        }
+    }
+
+    #[test]
+    fn an_operation_that_verifies_nothing_gives_the_tag_that_should_have_come() {
+        for cpu in [Cpu::detect().unwrap(), Cpu::without("").unwrap()] {
+            for name in ["aes-256-gcm-16", "aes-128-gmac-16", "chacha20-poly1305", "aes-128-ccm-16"]
+            {
+                let suite: Suite = name.parse().unwrap();
+                let secret = vec![1; suite.key_bytes()];
+                let material = KeyMaterial {
+                    cipher: SecretBytes::copy_from(&secret),
+                    integrity: Vec::new().into(),
+                };
+                let key = AeadKey::new(&cpu, suite, material).unwrap();
+                let len = suite.nonce_bytes() as u8;
+                for text in [0, 16, 100] {
+                    let (mut data, mut icv) = (vec![5; text], [0; 16]);
+                    let nonce = Nonce::front([9; 16], len);
+                    let op = SealOp::with_aead_key(&key, nonce, b"aad", &mut data, &mut icv);
+                    crate::seal_burst(&mut [op.unwrap()]);
+                    let mut tag = [0; 16];
+                    let nonce = OpenNonce::front([9; 16], len);
+                    let op = OpenOp::unverified(&key, nonce, b"aad", &mut data, &mut tag);
+                    let mut ops = [op.unwrap()];
+                    crate::open_burst(&mut ops);
+                    assert_eq!(ops[0].verdict(), Verdict::Pending);
+                    assert_eq!((data, tag), (vec![5; text], icv), "{name}");
+                }
+                let cut: OpError = OpenOp::unverified(&key, [0; 3], b"", &mut [], &mut [0; 16])
+                    .map(drop)
+                    .unwrap_err();
+                assert!(matches!(cut, OpError::NonceLength { .. }), "{name}");
+            }
         }
     }
 

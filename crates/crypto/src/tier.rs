@@ -12,7 +12,8 @@ use crate::isa::features;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Tier {
-    /// No special instructions; RustCrypto's constant-time software code.
+    /// RustCrypto's constant-time code; without special instructions where
+    /// [`PORTABLE_IS_SOFT`](crate::PORTABLE_IS_SOFT).
     Portable,
     /// AES-NI and PCLMULQDQ on 128-bit registers, two-operand encodings.
     AesNi,
@@ -49,6 +50,13 @@ impl TierInfo {
         builds_on: &'static [Tier],
     ) -> Self {
         Self { tier, name, features, builds_on }
+    }
+
+    /// Whether the tier uses none but the instructions that its features name. The portable tier, which names none,
+    /// may use what crates that it stands on find; see [`PORTABLE_IS_SOFT`](crate::PORTABLE_IS_SOFT).
+    #[must_use]
+    pub const fn keeps_to_its_features(&self) -> bool {
+        !matches!(self.tier, Tier::Portable) || crate::PORTABLE_IS_SOFT
     }
 }
 
@@ -129,6 +137,12 @@ mod tests {
             assert_eq!(tier.name().parse(), Ok(tier));
         }
         assert_eq!("sse".parse::<Tier>(), Err(UnknownTier));
+    }
+
+    #[test]
+    fn every_tier_keeps_to_its_features_as_this_workspace_builds_it() {
+        let keeps = |tier: Tier| tier.info().keeps_to_its_features();
+        assert!(Tier::ALL.into_iter().all(keeps), "RUSTFLAGS lack what `make rustflags` prints");
     }
 
     #[test]

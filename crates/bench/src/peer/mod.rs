@@ -1,16 +1,18 @@
-//! Peers that are loaded at run time or linked in, and kernels that measure the processor itself: all of
+//! Peers that are loaded at run time or linked in, Convoy's own C library, and kernels that measure the processor itself: all of
 //! the crate's `unsafe` code.
 
 #[cfg(feature = "peer-aws-lc")]
 mod aws_lc;
 #[cfg(feature = "peer-boringssl")]
 mod boringssl;
+pub mod c;
 pub mod ipsec_mb;
 pub mod libssl;
 pub mod linked;
 pub mod openssl;
 #[cfg(target_arch = "x86_64")]
 pub mod ports;
+mod tags;
 
 /// A peer cannot take part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use convoy_crypto::{Cpu, Tier};
 use serde::Serialize;
 
 use super::measure::Point;
+use crate::class::Class;
 use crate::machine::Machine;
 
 /// The version of the report's layout in JSON.
@@ -22,8 +22,8 @@ pub struct Report {
     pub command: String,
     /// The machine.
     pub machine: Machine,
-    /// [`class`] of the processor.
-    pub class: &'static str,
+    /// The class of processors whose best tier this is.
+    pub class: Class,
     /// The tier of CPU that Convoy's provider takes.
     pub tier: &'static str,
     /// Whether its hashes may use the SHA extensions.
@@ -53,18 +53,6 @@ pub struct NotOffered {
     pub why: Option<String>,
 }
 
-/// By how many blocks the processor does AES, which is what figures of GCM depend on most: `A` is one at a
-/// time, `B` four (VAES on 512 bits), `C` two (VAES on 256 bits alone).
-#[must_use]
-pub fn class(cpu: &Cpu) -> &'static str {
-    match cpu.best() {
-        Tier::Portable => "none",
-        Tier::Vaes512 => "B",
-        Tier::Vaes256 => "C",
-        _ => "A",
-    }
-}
-
 impl Report {
     /// The head of the text: with what and on what it was measured.
     #[must_use]
@@ -74,7 +62,7 @@ impl Report {
             self.version,
             self.command,
             self.machine.cpu,
-            self.class,
+            self.class.name(),
             self.tier,
             if self.sha_extensions { "allowed" } else { "not used" },
             self.openssl,
@@ -139,15 +127,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_go_by_the_widest_aes() {
-        assert_eq!(class(&Cpu::without("aesni").unwrap()), "none");
-        let cpu = Cpu::without("vaes256,vaes512").unwrap();
-        if cpu.has(Tier::AesNi) {
-            assert_eq!(class(&cpu), "A");
-        }
-    }
-
-    #[test]
     fn what_is_missing_is_told() {
         let by = "Convoy's provider";
         let report = Report {
@@ -155,7 +134,7 @@ mod tests {
             version: "1",
             command: String::new(),
             machine: Machine::look(),
-            class: "A",
+            class: Class::D,
             tier: "aesni",
             sha_extensions: false,
             openssl: "OpenSSL 3".to_owned(),
@@ -188,6 +167,6 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("failed: aes-128-gcm key: no\n"), "{text}");
-        assert!(report.head().contains("class A: tier aesni, SHA extensions not used"));
+        assert!(report.head().contains("class D: tier aesni, SHA extensions not used"));
     }
 }

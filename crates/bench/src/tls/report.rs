@@ -8,6 +8,7 @@ use super::job::Generator;
 use super::run::{Bottleneck, Latency};
 use super::server::Way;
 use super::study::{Findings, Peak};
+use crate::class::Class;
 use crate::machine::Machine;
 use crate::records::measure::Point;
 
@@ -25,8 +26,8 @@ pub struct Report {
     pub command: String,
     /// The machine.
     pub machine: Machine,
-    /// Class of the processor.
-    pub class: &'static str,
+    /// The class of processors whose best tier Convoy used.
+    pub class: Class,
     /// Version of OpenSSL.
     pub openssl: String,
     /// What nginx calls itself.
@@ -231,7 +232,7 @@ impl Report {
             self.version,
             self.command,
             self.machine.cpu,
-            self.class,
+            self.class.name(),
             self.machine.kernel,
             self.openssl,
             self.nginx,

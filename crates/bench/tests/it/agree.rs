@@ -27,7 +27,7 @@ fn intel_ipsec_mb_agrees_with_convoy() {
             }
         };
         println!("{} {}", library.version(), library.arch());
-        each_suite(|work| ipsec_mb::contenders(&library, work));
+        each_suite(|work| ipsec_mb::contenders(&library, work, true));
     }
 }
 
@@ -48,7 +48,7 @@ fn the_peers_agree_with_each_other() {
     };
     each_suite(|work| {
         let mut both = openssl::contenders(&openssl, work);
-        both.extend(ipsec_mb::contenders(&ipsec_mb, work));
+        both.extend(ipsec_mb::contenders(&ipsec_mb, work, true));
         both
     });
 }

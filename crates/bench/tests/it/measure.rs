@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use convoy_bench::api::CApi;
 use convoy_bench::between::Between;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
@@ -19,6 +20,7 @@ fn lineup() -> Lineup {
         cpu,
         tier: cpu.best(),
         sha_ni: cpu.has_sha_ni(),
+        c_apis: CApi::ALL.to_vec(),
         ipsec_mb: IpsecMb::load(None, Arch::SseType1).map_err(skipped).ok(),
         openssl: OpenSsl::load(None).map_err(skipped).ok(),
         linked: Linked::ALL.into_iter().filter(|peer| peer.version().is_ok()).collect(),
@@ -64,6 +66,26 @@ fn points_hold_what_was_asked_for() {
             assert!(peer.ratio.low <= peer.ratio.median && peer.ratio.median <= peer.ratio.high);
         }
     }
+}
+
+#[test]
+fn ways_through_c_are_measured_beside_rust_and_the_peers_interfaces_like_them() {
+    let lineup = lineup();
+    let point = |suite| lineup.measure(&task(suite, Direction::Seal, Sizes::Fixed(64))).unwrap();
+    let (aead, pair) = (point("aes-128-gcm-16"), point("aes-128-cbc+aes-xcbc-96"));
+    let apis = |point: &Point| point.c.iter().map(|c| c.api).collect::<Vec<_>>();
+    assert_eq!(apis(&aead), CApi::ALL.map(CApi::name));
+    // A pair has no direct calls, and takes part where hashes are left as they are.
+    let jobs: Vec<_> = CApi::ALL.map(CApi::name).into_iter().filter(|a| *a != "c-direct").collect();
+    assert_eq!(apis(&pair), if lineup.sha_ni { jobs } else { Vec::new() });
+    for c in &aead.c {
+        assert!(c.cost.packet.mean > 1.0 && c.over_rust.median < c.cost.packet.high);
+        assert_eq!(c.peer.is_some(), lineup.ipsec_mb.is_some());
+        let like = c.peer.as_ref().map_or("–", |peer| peer.api.as_str());
+        assert!(like == "–" || CApi::named(c.api).unwrap().is_like(like), "{like}");
+    }
+    let rows = report::c_rows(&[aead, pair]);
+    assert!(rows.len() > 5 && rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
 }
 
 #[test]

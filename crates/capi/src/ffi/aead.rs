@@ -1,6 +1,6 @@
 //! AEADs: keys, and direct calls for one message.
 
-use std::{ffi::c_int, slice};
+use std::{ffi::c_int, slice, sync::OnceLock};
 
 use convoy_crypto::{
     GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, Shared, Suite, Verdict,
@@ -9,8 +9,8 @@ use convoy_crypto::{
 };
 use zeroize::{Zeroize, Zeroizing};
 
-use super::raw::{self, Error, Region, guard, input, object, output};
-use crate::types::{AeadKey, AesEncKey};
+use super::raw::{self, Error, Region, aead_key, bytes, bytes_mut, guard, input, object, output};
+use crate::types::{AeadKey, AesEncKey, CONVOY_MAX_BYTES};
 
 /// # Safety
 ///
@@ -30,7 +30,7 @@ unsafe fn new_key(
         let (cpu, suite) = (raw::cpu()?, suite()?);
         let tier = raw::tier(&cpu, tier)?;
         let key = convoy_crypto::AeadKey::from_slice(&cpu, tier, suite, secret)?;
-        *out = Box::into_raw(try_box(AeadKey { key: Shared::try_new(key)? })?);
+        *out = Box::into_raw(try_box(AeadKey::new(Shared::try_new(key)?))?);
         Ok(())
     })
 }
@@ -120,7 +120,44 @@ struct Message {
 
 impl Message {
     /// Checks lengths, and that what is written lies apart from all else. `key` is where the key lies.
+    #[inline(always)]
     fn check(&self, key: Region) -> Result<(), Error> {
+        if self.is_usual(key) { Ok(()) } else { self.check_carefully(key) }
+    }
+
+    /// Whether the message is good and as most are: where a few branches tell.
+    #[inline(always)]
+    fn is_usual(&self, key: Region) -> bool {
+        let lengths = self.len | self.aad.1 | self.iv.1;
+        // Null becomes the highest address.
+        let below = |address: usize, len: usize| (address | usize::from(len == 0)).wrapping_sub(1);
+        let addresses = below(self.input.addr(), self.len)
+            | below(self.output.addr(), self.len)
+            | below(self.iv.0.addr(), self.iv.1)
+            | below(self.aad.0.addr(), self.aad.1)
+            | below(self.tag.addr(), 1);
+        if (lengths >= CONVOY_MAX_BYTES)
+            | (addresses >= isize::MAX.cast_unsigned())
+            | !(4..=TAG_BYTES).contains(&self.tag_len)
+        {
+            return false;
+        }
+        let from = Region::within_reach(self.input, self.len);
+        let to = Region::within_reach(self.output, self.len);
+        let tag = Region::within_reach(self.tag, self.tag_len);
+        let aad = Region::within_reach(self.aad.0, self.aad.1);
+        let iv = Region::within_reach(self.iv.0, self.iv.1);
+        if !self.is_in_place() && to.overlaps(from) | tag.overlaps(from) {
+            return false;
+        }
+        // Mostly the tag is behind the text, and all else is elsewhere.
+        let written = if self.len == 0 { tag } else { to.hull(tag) };
+        !(tag.overlaps(to) | written.overlaps(aad) | written.overlaps(iv) | written.overlaps(key))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_carefully(&self, key: Region) -> Result<(), Error> {
         if !(4..=TAG_BYTES).contains(&self.tag_len) {
             return Err(Error::Length);
         }
@@ -142,14 +179,15 @@ impl Message {
     ///
     /// Every pointer is null or points to as many bytes as its length says; [`check`](Self::check) said that it
     /// is good.
-    unsafe fn text<'a>(&self) -> Result<&'a mut [u8], Error> {
+    #[inline(always)]
+    unsafe fn text<'a>(&self) -> &'a mut [u8] {
         // SAFETY: the caller's promise.
-        let text = unsafe { output(self.output, self.len) }?;
+        let text = unsafe { bytes_mut(self.output, self.len) };
         if !self.is_in_place() {
             // SAFETY: the caller's promise; the two do not overlap.
-            text.copy_from_slice(unsafe { input(self.input, self.len) }?);
+            text.copy_from_slice(unsafe { bytes(self.input, self.len) });
         }
-        Ok(text)
+        text
     }
 }
 
@@ -157,23 +195,24 @@ impl Message {
 ///
 /// # Safety
 ///
-/// As for [`direct`].
+/// As for [`direct`]; [`Message::check`] said that the message is good.
+#[inline(always)]
 unsafe fn direct_whole(
     key: &convoy_crypto::AeadKey,
     direction: Direction,
     message: &Message,
 ) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
-    let iv = unsafe { input(message.iv.0, message.iv.1) }?;
+    // SAFETY: the caller's promise, here and below.
+    let iv = unsafe { bytes(message.iv.0, message.iv.1) };
     let &iv = iv.first_chunk::<12>().ok_or(Error::Length)?;
-    // SAFETY: the caller's promise.
-    let aad = unsafe { input(message.aad.0, message.aad.1) }?;
-    // SAFETY: the caller's promise; the message was checked.
-    let text = unsafe { message.text() }?;
+    // SAFETY: see above.
+    let aad = unsafe { bytes(message.aad.0, message.aad.1) };
+    // SAFETY: see above.
+    let text = unsafe { message.text() };
     let done = match direction {
         Direction::Encrypt => {
             // SAFETY: the caller's promise; the tag overlaps nothing else.
-            let tag = unsafe { output(message.tag, message.tag_len) }?;
+            let tag = unsafe { bytes_mut(message.tag, message.tag_len) };
             // Whoever calls vouches for the nonce.
             SealOp::with_aead_key(key, Nonce::new(iv), aad, text, tag).map(|mut op| {
                 seal_burst(slice::from_mut(&mut op));
@@ -182,7 +221,7 @@ unsafe fn direct_whole(
         }
         Direction::Decrypt => {
             // SAFETY: the caller's promise.
-            let tag = unsafe { input(message.tag, message.tag_len) }?;
+            let tag = unsafe { bytes(message.tag, message.tag_len) };
             OpenOp::with_aead_key(key, iv, aad, text, tag).map(|mut op| {
                 open_burst(slice::from_mut(&mut op));
                 op.verdict()
@@ -195,7 +234,7 @@ unsafe fn direct_whole(
         Err(_) => {
             if !message.is_in_place() {
                 // SAFETY: the caller's promise; the operation is gone. No plaintext is left that looks encrypted.
-                unsafe { output(message.output, message.len) }?.zeroize();
+                unsafe { bytes_mut(message.output, message.len) }.zeroize();
             }
             Err(Error::Length)
         }
@@ -206,16 +245,11 @@ unsafe fn direct_whole(
 ///
 /// # Safety
 ///
-/// Every pointer is null or points to as many bytes as its length says.
-unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Result<(), Error> {
+/// Every pointer is null or points to as many bytes as its length says; [`Message::check`] said that the message is
+/// good.
+#[inline(never)]
+unsafe fn direct(cipher: JobCipher<'_>, message: &Message) -> Result<(), Error> {
     let Message { iv, aad, input: from, output: to, len, tag, tag_len } = *message;
-    message.check(key)?;
-    if let JobCipher::Aead(key, direction) = cipher
-        && tag_len == TAG_BYTES
-    {
-        // SAFETY: the caller's promise.
-        return unsafe { direct_whole(key, direction, message) };
-    }
     let decrypt = matches!(
         cipher,
         JobCipher::Aead(_, Direction::Decrypt) | JobCipher::Ccm(_, Direction::Decrypt)
@@ -236,7 +270,7 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
     // SAFETY: the caller's promise.
     job.aad = unsafe { input(aad.0, aad.1) }?;
     job.tag = &mut scratch[..tag_len];
-    let mut runner = Runner::best(&raw::cpu()?);
+    let mut runner = best_runner()?;
     if !decrypt {
         runner.run_one(&mut job);
         if job.status() != Status::Completed {
@@ -258,28 +292,47 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
     Err(Error::Forged)
 }
 
+/// The kernels of the best tier, looked for once.
+fn best_runner() -> Result<Runner, Error> {
+    static BEST: OnceLock<Runner> = OnceLock::new();
+    match BEST.get() {
+        Some(runner) => Ok(*runner),
+        None => {
+            let runner = Runner::best(&raw::cpu()?);
+            Ok(*BEST.get_or_init(|| runner))
+        }
+    }
+}
+
 /// # Safety
 ///
-/// As for [`direct`]; `key` is null or came from this library and was not freed.
+/// Every pointer of the message is null or points to as many bytes as its length says; `key` is null or points to a
+/// key.
 unsafe fn direct_aead(key: *const AeadKey, direction: Direction, message: &Message) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let inner = &unsafe { object(key) }?.key;
+        let inner = &unsafe { aead_key(key) }?.key;
+        message.check(Region::of(key)?)?;
+        if message.tag_len == TAG_BYTES {
+            // SAFETY: the caller's promise.
+            return unsafe { direct_whole(inner, direction, message) };
+        }
         // SAFETY: the caller's promise.
-        unsafe { direct(JobCipher::Aead(inner, direction), Region::of(key)?, message) }
+        unsafe { direct(JobCipher::Aead(inner, direction), message) }
     })
 }
 
 /// # Safety
 ///
-/// As for [`direct`]; `key` is null or points to a key.
+/// As for [`direct_aead`].
 unsafe fn direct_ccm(key: *const AesEncKey, direction: Direction, message: &Message) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise; key types of both sides have one layout.
         let inner: &manager::AesEncryptKey = unsafe { object(key.cast()) }?;
         inner.bits().ok_or(Error::Args)?;
+        message.check(Region::of(key)?)?;
         // SAFETY: the caller's promise.
-        unsafe { direct(JobCipher::Ccm(inner, direction), Region::of(key)?, message) }
+        unsafe { direct(JobCipher::Ccm(inner, direction), message) }
     })
 }
 

@@ -14,12 +14,13 @@ use convoy_crypto::{
 };
 
 use super::{
+    packets,
     raw::{self, Error, Region, guard},
-    view::{is_idle, view},
+    view::{self, is_idle},
 };
 use crate::types::{
     CONVOY_BATCH, CONVOY_MAX_BYTES, CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL,
-    CONVOY_STATUS_INVALID_ARGS, CONVOY_STATUS_QUEUED, Job,
+    CONVOY_STATUS_INVALID_ARGS, Job,
 };
 
 /// A job manager: a queue that works on jobs a batch at a time.
@@ -31,7 +32,31 @@ pub struct Mgr {
 }
 
 /// Jobs that are translated and worked on together.
-const CHUNK: usize = 64;
+pub(super) const CHUNK: usize = 64;
+
+/// Some of the jobs of a chunk, a bit each by their places.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Places(u64);
+
+impl Places {
+    #[inline(always)]
+    pub(super) fn add(&mut self, place: usize) {
+        self.0 |= 1 << place;
+    }
+
+    #[inline(always)]
+    pub(super) fn has(self, place: usize) -> bool {
+        self.0 >> place & 1 != 0
+    }
+
+    #[inline(always)]
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+// A bit for each job.
+const _: () = assert!(CHUNK == u64::BITS as usize);
 
 /// Runs jobs of C.
 #[derive(Debug)]
@@ -40,31 +65,62 @@ struct Translator {
 }
 
 impl Translator {
-    /// Runs at most [`CHUNK`] jobs, which lie in `all`.
-    fn run_chunk(&mut self, jobs: &mut [Job], all: Region) {
+    /// Runs jobs and sets the status of each; returns how many were completed. Those that `is_checked` is true of
+    /// are refused where what they point to cannot be right; for the others the caller answers.
+    #[inline(always)]
+    fn run_all(&mut self, jobs: &mut [Job], is_checked: impl Fn(&Job) -> bool + Copy) -> usize {
+        // It is there, so it can be told where.
+        let all = Region::new(jobs.as_ptr(), size_of_val(jobs)).unwrap_or(Region::NONE);
+        let mut completed = 0;
+        for chunk in jobs.chunks_mut(CHUNK) {
+            // SAFETY: whoever submits a job promises what it points to, until it is handed back.
+            let (packets, others) = unsafe { packets::run(chunk, all, is_checked) };
+            completed += packets;
+            if !others.is_empty() {
+                completed += self.run_others(chunk, others, all, is_checked);
+            }
+        }
+        completed
+    }
+
+    /// Runs those of at most [`CHUNK`] jobs which stand at `others`; returns how many were completed. `all` is where
+    /// all jobs lie.
+    #[inline(never)]
+    fn run_others(
+        &mut self,
+        jobs: &mut [Job],
+        others: Places,
+        all: Region,
+        is_checked: impl Fn(&Job) -> bool,
+    ) -> usize {
+        let mut completed = 0;
         let mut views = ArrayVec::<Inner<'_>, CHUNK>::new();
         let mut places = ArrayVec::<u8, CHUNK>::new();
         for (place, job) in (0..).zip(&mut *jobs) {
+            if !others.has(usize::from(place)) {
+                continue;
+            }
             if is_idle(job) {
                 job.status = CONVOY_STATUS_COMPLETED;
+                completed += 1;
                 continue;
             }
             // SAFETY: whoever submits a job promises what it points to, until it is handed back.
-            match unsafe { view(job, all) } {
-                Ok(view) => {
-                    views.push(view);
-                    places.push(place);
-                }
+            match unsafe { view::push(job, is_checked(job), all, &mut views) } {
+                Ok(()) => places.push(place),
                 Err(_) => job.status = CONVOY_STATUS_INVALID_ARGS,
             }
         }
         if views.is_empty() {
-            return;
+            return completed;
         }
         let ran = catch_unwind(AssertUnwindSafe(|| self.runner.run(&mut views)));
         for (view, place) in views.iter().zip(places) {
-            jobs[usize::from(place)].status = number_of(view.status(), ran.is_ok());
+            let status = number_of(view.status(), ran.is_ok());
+            jobs[usize::from(place)].status = status;
+            completed += usize::from(status == CONVOY_STATUS_COMPLETED);
         }
+        completed
     }
 }
 
@@ -80,10 +136,26 @@ fn number_of(status: Status, ended_well: bool) -> u32 {
 
 impl Engine<Job> for Translator {
     fn run(&mut self, jobs: &mut [Job]) {
-        // It is there, so it can be told where.
-        let all = Region::new(jobs.as_ptr(), size_of_val(jobs)).unwrap_or(Region::NONE);
-        jobs.chunks_mut(CHUNK).for_each(|chunk| self.run_chunk(chunk, all));
+        self.run_all(jobs, |job| job.reserved != UNCHECKED);
     }
+}
+
+/// What a job in line has in its reserved field if its caller answers for what it points to.
+const UNCHECKED: u32 = 1;
+
+/// Puts the job that was lent in line.
+///
+/// # Safety
+///
+/// As for `convoy_submit_job`; if `reserved` is [`UNCHECKED`], as for `convoy_submit_job_nocheck`.
+#[inline(always)]
+unsafe fn submit(mgr: *mut Mgr, reserved: u32) -> *mut Job {
+    // SAFETY: the caller's promise.
+    let Some(queue) = (unsafe { queue(mgr) }) else { return ptr::null_mut() };
+    if let Some(job) = queue.lent_job() {
+        job.reserved = reserved;
+    }
+    pointer(queue.submit())
 }
 
 /// The manager behind a pointer, if it is one at all.
@@ -177,7 +249,21 @@ pub unsafe extern "C" fn convoy_get_next_job(mgr: *mut Mgr) -> *mut Job {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn convoy_submit_job(mgr: *mut Mgr) -> *mut Job {
     // SAFETY: the caller's promise.
-    pointer(unsafe { queue(mgr) }.and_then(Queue::submit))
+    unsafe { submit(mgr, 0) }
+}
+
+/// The same for a caller who answers for the job: no pointer of it is null but those whose lengths are 0, no length
+/// is above CONVOY_MAX_BYTES, and what it writes overlaps neither what it reads nor the jobs, but where
+/// dst is src. What convoy_submit_job answers with CONVOY_STATUS_INVALID_ARGS for any of these may do anything
+/// here. A job that is invalid for other reasons comes back as such.
+///
+/// # Safety
+///
+/// As for convoy_submit_job, and what is said above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_submit_job_nocheck(mgr: *mut Mgr) -> *mut Job {
+    // SAFETY: the caller's promise.
+    unsafe { submit(mgr, UNCHECKED) }
 }
 
 /// Hands back the earliest job if it has been worked on, else null. Works on nothing.
@@ -213,17 +299,19 @@ pub unsafe extern "C" fn convoy_queue_size(mgr: *mut Mgr) -> usize {
     unsafe { queue(mgr) }.map_or(0, |queue| queue.len())
 }
 
-/// Works on an array of jobs at once, in place; each job's status says how it ended. Jobs in line in
-/// the manager stay there. Returns how many were completed, or an error.
+/// Works on an array of jobs. Returns how many were completed, or an error.
 ///
 /// # Safety
 ///
-/// `mgr` is null or a manager that no other thread uses. `jobs` points to `count` jobs, every byte
-/// of which was written; what they point to is as large as their lengths and types say, no job
-/// writes what another reads or writes, and nobody else uses it during the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_submit_burst(mgr: *mut Mgr, jobs: *mut Job, count: usize) -> i64 {
-    let mut completed = 0;
+/// As for `convoy_submit_burst`; if `is_checked` is false of a job, as for `convoy_submit_job_nocheck`.
+#[inline(always)]
+unsafe fn burst(
+    mgr: *mut Mgr,
+    jobs: *mut Job,
+    count: usize,
+    is_checked: impl Fn(&Job) -> bool + Copy,
+) -> i64 {
+    let (mut completed, mut given) = (0, &mut [][..]);
     let code = guard(|| {
         // SAFETY: the caller's promise.
         let queue = unsafe { queue(mgr) }.ok_or(Error::Null)?;
@@ -235,13 +323,45 @@ pub unsafe extern "C" fn convoy_submit_burst(mgr: *mut Mgr, jobs: *mut Job, coun
         Region::new(jobs, bytes.ok_or(Error::Length)?)?.apart(&[Region::of(mgr)?])?;
         // SAFETY: the pointer is aligned and not null, the length is small, and the caller promises
         // the rest.
-        let jobs = unsafe { slice::from_raw_parts_mut(jobs, count) };
-        jobs.iter_mut().for_each(|job| job.status = CONVOY_STATUS_QUEUED);
-        queue.burst(jobs);
-        completed = jobs.iter().filter(|job| job.status == CONVOY_STATUS_COMPLETED).count();
+        given = unsafe { slice::from_raw_parts_mut(jobs, count) };
+        completed = queue.engine_mut().run_all(given, is_checked);
         Ok(())
     });
-    if code == 0 { completed as i64 } else { i64::from(code) }
+    if code == 0 {
+        return completed as i64;
+    }
+    // Had the work ended with a panic, which would be a defect, statuses might be those of earlier work.
+    given.iter_mut().for_each(|job| job.status = CONVOY_STATUS_INTERNAL);
+    i64::from(code)
+}
+
+/// Works on an array of jobs at once, in place; each job's status says how it ended. Jobs in line in
+/// the manager stay there. Returns how many were completed, or an error.
+///
+/// # Safety
+///
+/// `mgr` is null or a manager that no other thread uses. `jobs` points to `count` jobs, every byte
+/// of which was written; what they point to is as large as their lengths and types say, no job
+/// writes what another reads or writes, and nobody else uses it during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_submit_burst(mgr: *mut Mgr, jobs: *mut Job, count: usize) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe { burst(mgr, jobs, count, |_| true) }
+}
+
+/// The same for a caller who answers for the jobs, as convoy_submit_job_nocheck says.
+///
+/// # Safety
+///
+/// As for convoy_submit_burst and convoy_submit_job_nocheck.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_submit_burst_nocheck(
+    mgr: *mut Mgr,
+    jobs: *mut Job,
+    count: usize,
+) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe { burst(mgr, jobs, count, |_| false) }
 }
 
 /// Whether numbers are what the header says.

@@ -10,6 +10,9 @@ mod manager;
 mod misc;
 #[cfg(test)]
 mod misuse_tests;
+#[cfg(test)]
+mod packet_tests;
+mod packets;
 mod raw;
 mod stream;
 mod view;

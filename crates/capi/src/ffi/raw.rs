@@ -9,7 +9,7 @@ use std::{
 use convoy_crypto::{Cpu, KeyError, OutOfMemory, Tier};
 
 use crate::types::{
-    CONVOY_ERR_ARGS, CONVOY_ERR_ENVIRONMENT, CONVOY_ERR_FORGED, CONVOY_ERR_INTERNAL,
+    AeadKey, CONVOY_ERR_ARGS, CONVOY_ERR_ENVIRONMENT, CONVOY_ERR_FORGED, CONVOY_ERR_INTERNAL,
     CONVOY_ERR_LENGTH, CONVOY_ERR_MEMORY, CONVOY_ERR_NULL, CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE,
     CONVOY_ERR_TIER, CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_TIER_AUTO,
 };
@@ -127,8 +127,21 @@ impl Region {
         Self::new(pointer, size_of::<T>())
     }
 
-    #[inline]
-    fn overlaps(self, other: Self) -> bool {
+    /// The same for a pointer and a length whose sum is known to be an address.
+    #[inline(always)]
+    pub(super) fn within_reach<T>(pointer: *const T, len: usize) -> Self {
+        let start = pointer.addr();
+        Self { start, end: start.wrapping_add(len) }
+    }
+
+    /// From the first byte of either to the last.
+    #[inline(always)]
+    pub(super) fn hull(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
+    #[inline(always)]
+    pub(super) fn overlaps(self, other: Self) -> bool {
         // What is empty shares nothing, also when it lies within the other.
         self.start.max(other.start) < self.end.min(other.end)
     }
@@ -171,6 +184,53 @@ pub(super) unsafe fn output<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut 
     }
     // SAFETY: the pointer is not null, the length is small, and the caller promises the rest.
     Ok(unsafe { slice::from_raw_parts_mut(pointer, len) })
+}
+
+/// Bytes to read, of a caller who answers for pointer and length.
+///
+/// # Safety
+///
+/// `pointer` points to `len` bytes that nobody writes while the slice is used; null, too, if there are none.
+#[inline(always)]
+pub(super) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> &'a [u8] {
+    let pointer = if len == 0 { std::ptr::dangling() } else { pointer };
+    // SAFETY: the caller's promise; nothing is everywhere.
+    unsafe { slice::from_raw_parts(pointer, len) }
+}
+
+/// Bytes to write, of a caller who answers for pointer and length.
+///
+/// # Safety
+///
+/// `pointer` points to `len` bytes that nobody else reads or writes while the slice is used; null, too, if there
+/// are none.
+#[inline(always)]
+pub(super) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> &'a mut [u8] {
+    let pointer = if len == 0 { std::ptr::dangling_mut() } else { pointer };
+    // SAFETY: the caller's promise; nothing is everywhere.
+    unsafe { slice::from_raw_parts_mut(pointer, len) }
+}
+
+/// The key of an AEAD. Keys of other kinds are refused.
+///
+/// # Safety
+///
+/// If not null, `pointer` points to a key of any kind that nobody writes while the reference is used.
+#[inline(always)]
+pub(super) unsafe fn aead_key<'a>(pointer: *const AeadKey) -> Result<&'a AeadKey, Error> {
+    if pointer.is_null() {
+        return Err(Error::Null);
+    }
+    if !pointer.is_aligned() {
+        return Err(Error::Args);
+    }
+    let label = pointer.wrapping_byte_add(AeadKey::LABEL_AT).cast::<u64>();
+    // SAFETY: the pointer is aligned and not null, and no kind of key is shorter; its words are integers.
+    if unsafe { label.read() } != AeadKey::LABEL {
+        return Err(Error::Args);
+    }
+    // SAFETY: as above, and the label says which kind of key it is.
+    Ok(unsafe { &*pointer })
 }
 
 /// An object to read.

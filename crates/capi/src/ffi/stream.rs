@@ -8,7 +8,7 @@ use convoy_crypto::{
     try_box,
 };
 
-use super::raw::{self, Error, Region, guard, input, object, object_mut, output};
+use super::raw::{self, Error, Region, aead_key, guard, input, object_mut, output};
 use crate::types::{AeadKey, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT};
 
 /// One message on its way through AES-GCM, in parts. One thread at a time may use it.
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn convoy_gcm_init(
         // SAFETY: the caller's promise.
         let out = unsafe { raw::place(out, &inputs.map(|(from, len)| Region::near(from, len))) }?;
         // SAFETY: the caller's promise.
-        let key = unsafe { object(key) }?;
+        let key = unsafe { aead_key(key) }?;
         let key = key.key.clone();
         // SAFETY: the caller's promise.
         let iv = unsafe { input(iv, 12) }?;

@@ -1,13 +1,15 @@
 //! A job of C seen as one of Rust.
 
+use arrayvec::ArrayVec;
 use convoy_crypto::{
     HashAlg,
     manager::{Buffer, ChainOrder, Direction, Iv, Job as Inner, JobCipher, JobHash, Span},
 };
 
-use super::raw::{Error, Region, input, object, output};
+use super::manager::CHUNK;
+use super::raw::{Error, Region, aead_key, bytes, bytes_mut, input, object, output};
 use crate::types::{
-    AeadKey, CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
+    CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
     CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_HASH_AES_CMAC,
     CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_MD5, CONVOY_HASH_HMAC_SHA512, CONVOY_HASH_NULL,
     CONVOY_MAX_BYTES, CONVOY_ORDER_CIPHER_HASH, CONVOY_ORDER_HASH_CIPHER, Job,
@@ -31,15 +33,155 @@ pub(super) fn is_idle(job: &Job) -> bool {
         && job.dst.addr() <= usize::MAX - CONVOY_MAX_BYTES
 }
 
-/// The job with pointers and lengths checked; whether its parts fit together, the manager says. What
-/// is written lies apart from `jobs`, which are worked on together with this one.
+/// Adds the job to `views` with pointers and lengths checked, or, if not `is_checked`, with what the caller answers
+/// for; whether its parts fit together, the manager says. What is written lies apart from `jobs`, which are worked on
+/// together with this one.
 ///
 /// # Safety
 ///
 /// Every pointer that the job's modes make use of, if not null, points to as much memory as its
 /// length or type says. Nobody else writes that memory, nor reads what is to be written, while the
-/// view is used.
-pub(super) unsafe fn view<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
+/// view is used. If not `is_checked`, the job meets all that `convoy_submit_job_nocheck` says.
+#[inline(always)]
+pub(super) unsafe fn push<'a>(
+    job: &Job,
+    is_checked: bool,
+    jobs: Region,
+    views: &mut ArrayVec<Inner<'a>, CHUNK>,
+) -> Result<(), Error> {
+    // Made in its place: what was just written in pieces is waited for when it is copied in larger ones.
+    views.push(Inner::default());
+    let Some(view) = views.last_mut() else { return Ok(()) };
+    // SAFETY: the caller's promise is passed on.
+    if unsafe { usual(job, is_checked, jobs, view) }.is_some() {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    match unsafe { careful(job, jobs) } {
+        Ok(good) => *view = good,
+        Err(error) => {
+            views.pop();
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Makes `view` the job, if it is a usual one and good: most are, and few branches tell.
+///
+/// # Safety
+///
+/// As for [`push`].
+#[inline(always)]
+unsafe fn usual<'a>(job: &Job, is_checked: bool, jobs: Region, view: &mut Inner<'a>) -> Option<()> {
+    let hash_span = match job.hash_alg {
+        CONVOY_HASH_NULL => Span::new(job.cipher_offset, 0),
+        _ => Span::new(job.hash_offset, job.hash_len),
+    };
+    let cipher_span = Span::new(job.cipher_offset, job.cipher_len);
+    let order = match job.chain_order {
+        CONVOY_ORDER_CIPHER_HASH => ChainOrder::CipherThenHash,
+        CONVOY_ORDER_HASH_CIPHER => ChainOrder::HashThenCipher,
+        _ => return None,
+    };
+    // Nothing to work on, or sums that might be wrong, is not usual.
+    let lengths = cipher_span.offset | cipher_span.len | hash_span.offset | hash_span.len;
+    let others = job.aad_len | job.trailer_len | job.tag_len | job.iv_len;
+    if lengths | others >= CONVOY_MAX_BYTES / 2 || cipher_span.len | hash_span.len == 0 {
+        return None;
+    }
+    let whole = cover(cipher_span, hash_span);
+    // SAFETY: the caller's promise is passed on.
+    let (cipher, cipher_key) = unsafe { cipher(job) }.ok()?;
+    // SAFETY: as above.
+    let (hash, hash_key) = unsafe { hash(job) }.ok()?;
+    let (src, dst) = (job.src.wrapping_add(whole.offset), job.dst.wrapping_add(whole.offset));
+    let in_place = src == dst.cast_const();
+    if is_checked && !(is_in_reach(job) && is_apart(job, whole, &[cipher_key, hash_key, jobs])) {
+        return None;
+    }
+    // SAFETY: the caller's promise, for the IV. It may lie in what is worked on, so it is copied before
+    // there is a reference to that.
+    view.iv = Iv::new(unsafe { bytes(job.iv, job.iv_len) });
+    view.buffer = if in_place && matches!(cipher, JobCipher::Null) {
+        // SAFETY: the caller's promise, for what the spans cover.
+        Buffer::ReadOnly(unsafe { bytes(src, whole.len) })
+    } else if in_place {
+        // SAFETY: as above.
+        Buffer::InPlace(unsafe { bytes_mut(dst, whole.len) })
+    } else {
+        // SAFETY: as above, and the two do not overlap.
+        let (src, dst) = (unsafe { bytes(src, whole.len) }, unsafe { bytes_mut(dst, whole.len) });
+        Buffer::Copy { src, dst }
+    };
+    (view.cipher, view.cipher_span) = (cipher, within(whole, cipher_span));
+    (view.hash, view.hash_span) = (hash, within(whole, hash_span));
+    view.order = order;
+    // SAFETY: the caller's promise, for additional data.
+    view.aad = unsafe { bytes(job.aad, job.aad_len) };
+    // SAFETY: the caller's promise, for the trailer.
+    view.trailer = unsafe { bytes(job.trailer, job.trailer_len) };
+    // SAFETY: the caller's promise, for the tag, which overlaps none of the above.
+    view.tag = unsafe { bytes_mut(job.tag, job.tag_len) };
+    Some(())
+}
+
+/// Whether no pointer is null but where nothing is, and none near the end of memory.
+#[inline(always)]
+fn is_in_reach(job: &Job) -> bool {
+    // Null becomes the highest address.
+    let below = |address: usize, len: usize| (address | usize::from(len == 0)).wrapping_sub(1);
+    let addresses = below(job.src.addr(), 1)
+        | below(job.dst.addr(), 1)
+        | below(job.iv.addr(), job.iv_len)
+        | below(job.tag.addr(), job.tag_len)
+        | below(job.aad.addr(), job.aad_len)
+        | below(job.trailer.addr(), job.trailer_len);
+    addresses < isize::MAX.cast_unsigned()
+}
+
+/// Whether what the job writes, `whole` of its destination and the tag, is apart from what it reads, and from
+/// `others`. All of it is [in reach](is_in_reach).
+#[inline(always)]
+fn is_apart(job: &Job, whole: Span, others: &[Region; 3]) -> bool {
+    let from = Region::within_reach(job.src.wrapping_add(whole.offset), whole.len);
+    let to = Region::within_reach(job.dst.wrapping_add(whole.offset), whole.len);
+    let tag = Region::within_reach(job.tag, job.tag_len);
+    if job.src != job.dst.cast_const() && to.overlaps(from) | tag.overlaps(from) {
+        return false;
+    }
+    let mut near = tag.overlaps(to);
+    if job.aad_len | job.trailer_len != 0 {
+        let aad = Region::within_reach(job.aad, job.aad_len);
+        let trailer = Region::within_reach(job.trailer, job.trailer_len);
+        near |= to.overlaps(aad) | tag.overlaps(aad) | to.overlaps(trailer) | tag.overlaps(trailer);
+    }
+    // Mostly the tag is behind the text, and keys and jobs are elsewhere.
+    let written = if job.tag_len == 0 { to } else { to.hull(tag) };
+    let mut far = others.iter().fold(false, |any, other| any | written.overlaps(*other));
+    if far {
+        far = others.iter().any(|other| to.overlaps(*other) | tag.overlaps(*other));
+    }
+    !(near | far)
+}
+
+/// A span as seen from the beginning of the one that it lies in.
+#[inline(always)]
+fn within(whole: Span, span: Span) -> Span {
+    match span.len {
+        0 => Span::default(),
+        len => Span::new(span.offset - whole.offset, len),
+    }
+}
+
+/// The job, or what is wrong with it.
+///
+/// # Safety
+///
+/// As for [`push`].
+#[cold]
+#[inline(never)]
+unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
     // SAFETY: the caller's promise is passed on.
     let (cipher, cipher_key) = unsafe { cipher(job) }?;
     // SAFETY: as above.
@@ -56,10 +198,6 @@ pub(super) unsafe fn view<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Erro
     };
     let whole = cover(cipher_span, hash_span);
     // Only what the job covers becomes a slice: additional data may lie in front of it.
-    let within = |span: Span| match span.len {
-        0 => Span::default(),
-        len => Span::new(span.offset - whole.offset, len),
-    };
     let (src, dst) = if whole.len == 0 {
         (job.src, job.dst)
     } else if job.src.is_null() || job.dst.is_null() {
@@ -99,8 +237,8 @@ pub(super) unsafe fn view<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Erro
     let tag = unsafe { output(job.tag, job.tag_len) }?;
     let mut view = Inner::default();
     view.buffer = buffer;
-    (view.cipher, view.cipher_span) = (cipher, within(cipher_span));
-    (view.hash, view.hash_span) = (hash, within(hash_span));
+    (view.cipher, view.cipher_span) = (cipher, within(whole, cipher_span));
+    (view.hash, view.hash_span) = (hash, within(whole, hash_span));
     (view.order, view.iv, view.aad, view.trailer, view.tag) = (order, iv, aad, trailer, tag);
     Ok(view)
 }
@@ -127,7 +265,7 @@ fn cover(a: Span, b: Span) -> Span {
 
 /// # Safety
 ///
-/// As for [`view`].
+/// As for [`push`].
 unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
     let direction = match job.cipher_direction {
         CONVOY_DIRECTION_ENCRYPT => Direction::Encrypt,
@@ -157,7 +295,7 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
         }
         (CONVOY_CIPHER_AEAD, _) => {
             // SAFETY: as above; the pointer came from this library.
-            let key: &AeadKey = unsafe { object(aead) }?;
+            let key = unsafe { aead_key(aead) }?;
             (JobCipher::Aead(&key.key, direction), Region::of(aead)?)
         }
         _ => return Err(Error::Args),
@@ -166,7 +304,7 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
 
 /// # Safety
 ///
-/// As for [`view`].
+/// As for [`push`].
 unsafe fn hash<'a>(job: &Job) -> Result<(JobHash<'a>, Region), Error> {
     let key = job.hash_key;
     // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
@@ -233,9 +371,10 @@ mod tests {
                         all += 1;
                         if is_idle(&job) {
                             idle += 1;
+                            let mut views = ArrayVec::new();
                             // SAFETY: whatever is pointed to, nobody looks there.
-                            let view = unsafe { view(&job, NO_JOBS) };
-                            assert!(view.is_ok(), "{dst:?}, {cipher_offset} and {cipher_len}");
+                            let pushed = unsafe { push(&job, true, NO_JOBS, &mut views) };
+                            assert!(pushed.is_ok(), "{dst:?}, {cipher_offset} and {cipher_len}");
                         }
                     }
                 }
@@ -257,8 +396,9 @@ mod tests {
             (CONVOY_CIPHER_NULL, CONVOY_HASH_HMAC_MD5, 64);
         (job.tag, job.tag_len) = (tag.as_mut_ptr(), 16);
         job.hash_key.hmac = (&raw const *key).cast();
+        let mut views = ArrayVec::new();
         // SAFETY: all pointers are to locals.
-        let view = unsafe { view(&job, NO_JOBS) }.unwrap();
-        assert!(matches!(view.buffer, Buffer::ReadOnly(data) if data.len() == 64));
+        unsafe { push(&job, true, NO_JOBS, &mut views) }.unwrap();
+        assert!(matches!(views[0].buffer, Buffer::ReadOnly(data) if data.len() == 64));
     }
 }

@@ -8,8 +8,8 @@ mod process;
 mod provider;
 
 use convoy_crypto::{
-    Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg, SealKey,
-    SecretBytes, Suite, Tier, WideUnits, assumed_features,
+    Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg,
+    PORTABLE_IS_SOFT, SealKey, SecretBytes, Suite, Tier, WideUnits, assumed_features,
 };
 use convoy_engine::registry::{self, Registry};
 use serde::Serialize;
@@ -32,6 +32,8 @@ struct Report {
     provider: Vec<Offered>,
     /// Instructions that every tier needs, because the compiler was told so; none usually.
     assumed: Vec<&'static str>,
+    /// Whether the portable tier uses no special instructions, as the build kept it from them.
+    portable_is_soft: bool,
     /// How wide units sleep, by a table of processors; none where they do not.
     wide_units: Option<WideUnitsRow>,
 }
@@ -112,6 +114,7 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
         #[cfg(feature = "provider")]
         provider: Offered::with(&cpu, false),
         assumed: assumed_features().collect(),
+        portable_is_soft: PORTABLE_IS_SOFT,
         wide_units: cpu.wide_units().map(wide_units),
     };
     if args.json {
@@ -278,14 +281,23 @@ fn text(report: &Report) -> String {
     #[cfg(feature = "provider")]
     let tables = format!("{tables}\n{}", output::table(&offered(&report.provider)));
     let tables = format!("{tables}\n{}\n", wide_units_line(report.wide_units.as_ref()));
-    if report.assumed.is_empty() {
-        return tables;
+    tables + &build_lines(report)
+}
+
+/// What the flags that the program was built with mean for tiers; nothing usually.
+fn build_lines(report: &Report) -> String {
+    let mut lines = String::new();
+    if !report.portable_is_soft {
+        lines += "\nThis program was built with RUSTFLAGS in place of Convoy's own: its portable tier uses special \
+                  instructions where it finds them. `make` adds what keeps it from them.\n";
     }
-    format!(
-        "{tables}\nThis program was built with RUSTFLAGS that name a processor. Every tier, portable as well, \
-         needs: {}\n",
-        report.assumed.join(" ")
-    )
+    if !report.assumed.is_empty() {
+        lines += &format!(
+            "\nThis program was built with RUSTFLAGS that name a processor. Every tier, portable as well, needs: {}\n",
+            report.assumed.join(" ")
+        );
+    }
+    lines
 }
 
 fn wide_units_line(units: Option<&WideUnitsRow>) -> String {

@@ -5,9 +5,14 @@ use arrayvec::ArrayVec;
 use super::{
     check::cipher,
     job::{Job, JobCipher},
-    run::{CHUNK, cut, part_mut},
+    run::{CHUNK, part_mut},
 };
-use crate::{Nonce, OpenOp, SealOp, op::HashedAad, open_burst, seal_burst, secret::Scratch};
+use crate::{
+    Nonce, OpenOp, SealOp,
+    op::{HashedAad, write_icv},
+    open_burst, seal_burst,
+    secret::Scratch,
+};
 
 /// Runs the jobs of one direction, at most [`CHUNK`].
 pub(super) fn run(jobs: &mut [Job<'_>], class: u8) {
@@ -18,7 +23,7 @@ pub(super) fn run(jobs: &mut [Job<'_>], class: u8) {
         open(jobs, &mut tags.0);
     }
     for (job, tag) in of_class(jobs, class).zip(&tags.0) {
-        cut(tag, job.tag);
+        write_icv(tag, job.tag);
     }
 }
 

@@ -61,8 +61,12 @@ pub(super) fn prepare(job: &mut Job<'_>) -> Option<Plan> {
         mac_class(job)?
     };
     if job.iv.len == 12 {
-        // Counting begins at 1 for CTR (RFC 3686 section 4); others want zeros there.
-        job.iv.bytes[15] = u8::from(matches!(job.cipher, JobCipher::Ctr(_)));
+        // Counting begins at 1 for CTR (RFC 3686 section 4); others want zeros there. Mostly that is so, and a byte
+        // that was written would be waited for.
+        let first = u8::from(matches!(job.cipher, JobCipher::Ctr(_)));
+        if job.iv.bytes[15] != first {
+            job.iv.bytes[15] = first;
+        }
     }
     if let Buffer::Copy { src, dst } = &mut job.buffer {
         let range = cover.offset..cover.offset + cover.len;

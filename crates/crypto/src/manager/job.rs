@@ -3,7 +3,7 @@
 use std::{fmt, hint::black_box};
 
 use super::keys::{AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, XcbcKey};
-use crate::{AeadKey, op::made_public};
+use crate::{AeadKey, nonce::NonceBlock, op::made_public};
 
 /// A packet to be ciphered, authenticated, or both.
 ///
@@ -236,14 +236,32 @@ impl Iv {
     #[inline(always)]
     #[must_use]
     pub fn new(iv: &[u8]) -> Self {
-        let mut bytes = [0; 16];
-        match bytes.get_mut(..iv.len()) {
-            Some(front) => {
-                front.copy_from_slice(iv);
-                Self { bytes, len: iv.len() as u8 }
+        // The usual lengths apart, so that each is a few plain loads and stores, which are not waited for.
+        match iv.len() {
+            16 => {
+                iv.first_chunk().map_or_else(Self::unfit, |bytes| Self { bytes: *bytes, len: 16 })
             }
-            None => Self { bytes, len: u8::MAX },
+            12 => {
+                let front = |iv: &[u8; 12]| Self { bytes: NonceBlock::new(*iv).bytes, len: 12 };
+                iv.first_chunk().map_or_else(Self::unfit, front)
+            }
+            _ => Self::of_any_length(iv),
         }
+    }
+
+    /// An IV that fits no cipher.
+    fn unfit() -> Self {
+        Self { bytes: [0; 16], len: u8::MAX }
+    }
+
+    #[inline(never)]
+    fn of_any_length(iv: &[u8]) -> Self {
+        let mut this = Self::unfit();
+        if let Some(front) = this.bytes.get_mut(..iv.len()) {
+            front.copy_from_slice(iv);
+            this.len = iv.len() as u8;
+        }
+        this
     }
 }
 

@@ -76,6 +76,13 @@ impl<J: Default, E: Engine<J>> Queue<J, E> {
         job
     }
 
+    /// The job that [`next_job`](Self::next_job) lent and that was not submitted, as it is now.
+    #[inline]
+    pub fn lent_job(&mut self) -> Option<&mut J> {
+        let place = self.place(self.tail);
+        self.ring.get_mut(place).filter(|_| self.lent)
+    }
+
     /// Puts the job that [`next_job`](Self::next_job) lent in line, processes a batch if one is
     /// complete, and hands back the earliest job if it has been processed.
     ///
@@ -145,6 +152,11 @@ impl<J: Default, E: Engine<J>> Queue<J, E> {
     /// What processes the jobs.
     pub fn engine(&self) -> &E {
         &self.engine
+    }
+
+    /// The same, for work on jobs that pass the queue by.
+    pub fn engine_mut(&mut self) -> &mut E {
+        &mut self.engine
     }
 
     #[inline(always)]

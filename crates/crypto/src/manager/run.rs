@@ -13,6 +13,7 @@ use super::{
 use crate::{
     Cpu, HashAlg, KeyBits, KeyError, Tier,
     isa::Kernel,
+    op::write_icv,
     pass::{self, Batch, CbcMacJob, CcmJob, CipherJob, HmacJob, hmac::Hasher},
     secret::{depth, wipe_below},
 };
@@ -127,7 +128,7 @@ impl Runner {
             batch.push(ccm, &mut *job.tag);
         }
         pass::aes::ccm(self.kernel, bits, seal, batch.jobs());
-        batch.deliver(|place, tag| cut(tag, place));
+        batch.deliver(|place, tag| write_icv(tag, place));
     }
 
     fn mac(&self, jobs: &mut [Job<'_>], class: u8, of: impl Fn(Plan) -> u8) {
@@ -151,7 +152,7 @@ impl Runner {
             batch.push(mac, &mut *job.tag);
         }
         pass::aes::cbc_mac(self.kernel, bits, batch.jobs());
-        batch.deliver(|place, tag| cut(tag, place));
+        batch.deliver(|place, tag| write_icv(tag, place));
     }
 }
 
@@ -179,7 +180,7 @@ fn hmac<'j, 'a: 'j>(hasher: Hasher, alg: HashAlg, jobs: impl Iterator<Item = &'j
     }
     let hasher = hasher.for_jobs(alg, batch.jobs());
     pass::hmac::hmac(hasher, alg, batch.jobs());
-    batch.deliver(|place, tag| cut(tag, place));
+    batch.deliver(|place, tag| write_icv(tag, place));
 }
 
 fn cipher_jobs<'j>(jobs: &'j mut [Job<'_>], class: u8) -> ArrayVec<CipherJob<'j>, CHUNK> {
@@ -213,9 +214,4 @@ fn part(data: &[u8], span: Span) -> Option<&[u8]> {
 
 pub(super) fn part_mut(data: &mut [u8], span: Span) -> Option<&mut [u8]> {
     data.get_mut(span.offset..)?.get_mut(..span.len)
-}
-
-/// Writes as much of the MAC as there is room for.
-pub(super) fn cut(mac: &[u8], tag: &mut [u8]) {
-    tag.iter_mut().zip(mac).for_each(|(to, byte)| *to = *byte);
 }

@@ -3,8 +3,6 @@
 //! `des` and `camellia` look tables up at places that depend on the key and the text, so who shares a
 //! cache with them may learn of both. No tier has anything better.
 
-use std::hint::black_box;
-
 use camellia::{Camellia128, Camellia192, Camellia256};
 use cbc::{
     Decryptor, Encryptor,
@@ -15,7 +13,7 @@ use cbc::{
 };
 use des::TdesEde3;
 
-use crate::{KeyBits, KeyError, memory::try_box, op::made_public};
+use crate::{KeyBits, KeyError, memory::try_box};
 
 /// A key, expanded for both directions. It is boxed, so that moving it leaves no copy behind, and wiped
 /// on drop by the features `zeroize` of its crates.
@@ -72,17 +70,6 @@ fn expand<C: KeyInit>(secret: &[u8]) -> Result<Box<C>, KeyError> {
     let wrong = || KeyError::Length { expected: Key::<C>::default().len(), given: secret.len() };
     let key = <&Key<C>>::try_from(secret).map_err(|_| wrong())?;
     Ok(try_box(C::new(key))?)
-}
-
-/// Whether two neighbours of a 3DES key's parts agree, so that one operation undoes the other (RFC 2451
-/// section 2.3). The lowest bit of each byte is parity, which DES ignores. The time taken does not depend
-/// on where they differ.
-pub(crate) fn is_single_des(secret: &[u8]) -> bool {
-    const KEY_BITS: u64 = u64::from_ne_bytes([0xfe; 8]);
-    let [first, second, third] = secret.as_chunks::<8>().0 else { return false };
-    let [first, second, third] = [first, second, third].map(|part| u64::from_ne_bytes(*part));
-    let agree = |a: u64, b: u64| made_public(black_box((a ^ b) & KEY_BITS) == 0);
-    agree(first, second) | agree(second, third)
 }
 
 fn encrypt<C: BlockCipherEncrypt>(key: &C, iv: &[u8; 16], data: &mut [u8]) {

@@ -6,8 +6,9 @@ pub(crate) mod chacha;
 mod gcm;
 mod gcm_parts;
 pub(crate) mod hash;
+#[cfg_attr(not(feature = "legacy"), path = "no_legacy.rs")]
 mod legacy;
 
 pub(crate) use gcm::SoftKey;
 pub(crate) use gcm_parts::add_to_counter;
-pub(crate) use legacy::{LegacyKey, is_single_des};
+pub(crate) use legacy::LegacyKey;

@@ -14,7 +14,9 @@ use super::layout::{
     JobV2, MAX_BURST,
 };
 use super::library::IpsecMb;
+use crate::api::CHECKED;
 use crate::contender::Contender;
+use crate::peer::tags;
 use crate::suite::ESP_HEADER;
 use crate::workload::{Arena, Direction, Packet, Workload};
 
@@ -39,32 +41,6 @@ impl Base {
             tags: vec![[0; 64]; work.packets.len()],
         })
     }
-
-    /// How many ICVs in the arena are those in `tags`.
-    fn authentic(&self, work: &Workload, arena: &Arena) -> usize {
-        let (bytes, icv) = (arena.bytes(), self.open.icv);
-        let same = |packet: &Packet, tag: &[u8; 64]| {
-            let start = packet.start + self.open.header + packet.text;
-            let given = &bytes[start..start + icv];
-            // ICVs are whole words. Not in constant time: a benchmark has no secrets, and this is
-            // the least a caller can do.
-            match icv {
-                12 => words::<3>(given) == words::<3>(tag),
-                16 => words::<4>(given) == words::<4>(tag),
-                _ => *given == tag[..icv],
-            }
-        };
-        work.packets.iter().zip(&self.tags).filter(|(packet, tag)| same(packet, tag)).count()
-    }
-}
-
-#[inline(always)]
-fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
-    let mut words = [0; N];
-    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-        *word = u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
-    }
-    words
 }
 
 /// A way of calling: runs all packets, writing ICVs to the arena or to the tags.
@@ -96,7 +72,7 @@ impl<C: Calls> Contender for Peer<C> {
     fn open(&mut self, work: &Workload, arena: &mut Arena) -> usize {
         let bytes = arena.bytes_mut().as_mut_ptr();
         self.calls.run(&mut self.base, Direction::Open, work, bytes);
-        self.base.authentic(work, arena)
+        tags::authentic(work, arena, &self.base.tags)
     }
 }
 
@@ -116,24 +92,32 @@ fn tag_place(
     }
 }
 
-/// Contenders for each interface of `library` that fits the workload; none if it lacks the suite.
+/// Contenders for each interface of `library` that fits the workload; none if it lacks the suite. Those that check
+/// their callers, which are never the fastest, are among them if `with_checks`.
 #[must_use]
-pub fn contenders(library: &Rc<IpsecMb>, work: &Workload) -> Vec<Box<dyn Contender>> {
+pub fn contenders(
+    library: &Rc<IpsecMb>,
+    work: &Workload,
+    with_checks: bool,
+) -> Vec<Box<dyn Contender>> {
     match library.generation {
-        Generation::V1 => with_jobs::<Job>(library, work),
-        Generation::V2 => with_jobs::<JobV2>(library, work),
+        Generation::V1 => with_jobs::<Job>(library, work, with_checks),
+        Generation::V2 => with_jobs::<JobV2>(library, work, with_checks),
     }
 }
 
 fn with_jobs<J: StampedJob + 'static>(
     library: &Rc<IpsecMb>,
     work: &Workload,
+    with_checks: bool,
 ) -> Vec<Box<dyn Contender>> {
     let mut all = Vec::new();
     let mut push = |contender: Option<Box<dyn Contender>>| all.extend(contender);
-    push(boxed(library, work, Queue::<J>::new(library, work)));
-    for size in [32, MAX_BURST] {
-        push(boxed(library, work, Bursts::<J>::new(library, work, size)));
+    for &checks in if with_checks { &[false, true][..] } else { &[false] } {
+        push(boxed(library, work, Queue::<J>::new(library, work, checks)));
+        for size in [32, MAX_BURST] {
+            push(boxed(library, work, Bursts::<J>::new(library, work, size, checks)));
+        }
     }
     push(boxed(library, work, Typed::<J>::new(library, work)));
     push(boxed(library, work, Direct::new(library, work)));
@@ -180,9 +164,15 @@ fn templates<J: StampedJob>(library: &IpsecMb, suite: Suite) -> Option<[J; 2]> {
     Some([template(Direction::Seal)?, template(Direction::Open)?])
 }
 
+/// What tells the names of interfaces that check their callers from the others.
+const fn checks_suffix(checks: bool) -> &'static str {
+    if checks { CHECKED } else { "" }
+}
+
 /// One job after the other through the manager's queue.
 struct Queue<J> {
     templates: [J; 2],
+    checks: bool,
     next: GetJob,
     submit: GetJob,
     completed: GetJob,
@@ -190,11 +180,14 @@ struct Queue<J> {
 }
 
 impl<J: StampedJob> Queue<J> {
-    fn new(library: &IpsecMb, work: &Workload) -> Option<Self> {
+    fn new(library: &IpsecMb, work: &Workload, checks: bool) -> Option<Self> {
+        let functions = &library.functions;
+        let submit = if checks { functions.submit_job } else { functions.submit_job_nocheck };
         Some(Self {
             templates: templates(library, work.suite)?,
+            checks,
             next: library.functions.get_next_job?,
-            submit: library.functions.submit_job_nocheck?,
+            submit: submit?,
             completed: library.functions.get_completed_job?,
             flush: library.functions.flush_job?,
         })
@@ -203,7 +196,7 @@ impl<J: StampedJob> Queue<J> {
 
 impl<J: StampedJob> Calls for Queue<J> {
     fn api(&self) -> String {
-        "job".to_owned()
+        format!("job{}", checks_suffix(self.checks))
     }
 
     fn run(&mut self, base: &mut Base, direction: Direction, work: &Workload, arena: *mut u8) {
@@ -236,18 +229,22 @@ impl<J: StampedJob> Calls for Queue<J> {
 struct Bursts<J> {
     templates: [J; 2],
     size: usize,
+    checks: bool,
     next: Burst,
     submit: Burst,
     flush: Burst,
 }
 
 impl<J: StampedJob> Bursts<J> {
-    fn new(library: &IpsecMb, work: &Workload, size: usize) -> Option<Self> {
+    fn new(library: &IpsecMb, work: &Workload, size: usize, checks: bool) -> Option<Self> {
+        let functions = &library.functions;
+        let submit = if checks { functions.submit_burst } else { functions.submit_burst_nocheck };
         Some(Self {
             templates: templates(library, work.suite)?,
             size,
+            checks,
             next: library.functions.get_next_burst?,
-            submit: library.functions.submit_burst_nocheck?,
+            submit: submit?,
             flush: library.functions.flush_burst?,
         })
     }
@@ -255,7 +252,7 @@ impl<J: StampedJob> Bursts<J> {
 
 impl<J: StampedJob> Calls for Bursts<J> {
     fn api(&self) -> String {
-        format!("burst-{}", self.size)
+        format!("burst-{}{}", self.size, checks_suffix(self.checks))
     }
 
     fn run(&mut self, base: &mut Base, direction: Direction, work: &Workload, arena: *mut u8) {

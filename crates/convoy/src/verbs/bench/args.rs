@@ -42,6 +42,7 @@ Examples:
   convoy bench crypto --stream                     # what messages in parts cost
   convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
   convoy bench crypto --between none,openssl       # each figure both ways
+  convoy bench crypto --api c-burst,c-direct --suite aes-128-gcm-16   # what C programs get
 
 Peers: intel-ipsec-mb and OpenSSL are loaded when they are installed. AWS-LC and BoringSSL are linked in,
 and take part with AES-GCM and ChaCha20-Poly1305 in a program that was built with them:
@@ -55,6 +56,10 @@ burst after the other, starting with another one each time; each burst has its k
 texts named to the library inside the measured time, and keys were expanded before. Opening includes
 comparing the ICV. Peers are called through every interface that fits, and the fastest counts; an
 interface that computes other bytes than Convoy and the rest is told and left out.
+
+C programs: the C library's interfaces take part beside Rust's, called by the functions of its header. Jobs
+and bursts are held against intel-ipsec-mb's better one of jobs and bursts, checked against checked and
+-nocheck against unchecked; direct calls against direct calls. OVER RUST is in cycles a packet.
 
 Sizes are bytes of ESP text, what is encrypted: 64-byte packets become 68 (their ESP trailer, aligned
 to 4). CBC rounds up to 16. MACs of pairs also cover ESP header and IV, as in ESP. The mixes:
@@ -106,6 +111,10 @@ pub struct BenchCryptoArgs {
     /// Convoy's tiers. Left out: the best of this machine.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tier: Vec<String>,
+    /// Ways into the C library that are measured beside Rust's: c-job, c-job-nocheck, c-burst, c-burst-nocheck,
+    /// c-direct; "rust" for none of them (see below).
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "c-job,c-job-nocheck,c-burst,c-burst-nocheck,c-direct", value_parser = ["rust", "c-job", "c-job-nocheck", "c-burst", "c-burst-nocheck", "c-direct"])]
+    pub api: Vec<String>,
     /// Peers that must take part. Left out: those that are here. A program has aws-lc and boringssl if it was
     /// built with them (see below).
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ipsec-mb", "openssl", "aws-lc", "boringssl", "none"])]
@@ -143,7 +152,7 @@ pub struct BenchCryptoArgs {
     pub time: f64,
     /// Measure AES-GCM over messages in parts instead: a stream of one part, and of two, beside the same
     /// message as a burst of one, at sizes of TLS records.
-    #[arg(long, conflicts_with_all = ["suite", "sizes", "mix", "peer", "keys", "burst", "between"])]
+    #[arg(long, conflicts_with_all = ["suite", "sizes", "mix", "api", "peer", "keys", "burst", "between"])]
     pub stream: bool,
     /// Print as JSON.
     #[arg(long)]

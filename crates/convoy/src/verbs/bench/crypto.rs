@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use convoy_bench::api::CApi;
 use convoy_bench::between::Between;
 use convoy_bench::class::Class;
 use convoy_bench::convoy::MAX_BURST;
@@ -211,10 +212,24 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
             false => None,
         };
         let (openssl, openssl_between) = (openssl.clone(), openssl_between.clone());
-        let linked = linked.clone();
-        lineups.push(Lineup { cpu, tier, sha_ni, ipsec_mb, openssl, linked, openssl_between });
+        let (linked, c_apis) = (linked.clone(), c_apis(args));
+        lineups.push(Lineup {
+            cpu,
+            tier,
+            sha_ni,
+            c_apis,
+            ipsec_mb,
+            openssl,
+            linked,
+            openssl_between,
+        });
     }
     Ok(lineups)
+}
+
+/// The ways into the C library that are measured.
+fn c_apis(args: &BenchCryptoArgs) -> Vec<CApi> {
+    CApi::ALL.into_iter().filter(|api| args.api.iter().any(|name| name == api.name())).collect()
 }
 
 /// The peers of this program that are linked in and take part. One that was asked for by name must be.
@@ -340,6 +355,13 @@ fn text(report: &Report) -> String {
          (quartiles)\n\n{}",
         output::table(&report::point_rows(&report.points))
     );
+    let through_c = report::c_rows(&report.points);
+    if through_c.len() > 1 {
+        text += &format!(
+            "\nThrough the C library, beside intel-ipsec-mb's interfaces that do as much for their callers\n\n{}",
+            output::table(&through_c)
+        );
+    }
     if !report.fits.is_empty() {
         let rows = report::fit_rows(&report.fits);
         text += &format!("\nStraight lines through single sizes\n\n{}", output::table(&rows));
@@ -416,6 +438,13 @@ mod tests {
             assert_eq!((pair[0].sizes, pair[0].direction), (pair[1].sizes, pair[1].direction));
             assert_eq!([pair[0].between, pair[1].between], [Between::None, Between::Pause]);
         }
+    }
+
+    #[test]
+    fn ways_through_c_are_named_by_api() {
+        assert_eq!(c_apis(&parse(&[])), CApi::ALL);
+        assert_eq!(c_apis(&parse(&["--api", "c-direct,c-job"])), [CApi::Job, CApi::Direct]);
+        assert!(c_apis(&parse(&["--api", "rust"])).is_empty());
     }
 
     #[test]

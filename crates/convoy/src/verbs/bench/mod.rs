@@ -69,6 +69,12 @@ fn tiers(cpu: &Cpu, words: &[String]) -> Result<Vec<Tier>, String> {
         if !cpu.has(tier) {
             return Err(format!("this machine has no tier {tier}; convoy crypto lists them"));
         }
+        if !tier.info().keeps_to_its_features() {
+            return Err(format!(
+                "tier {tier} of this program uses special instructions, so its figures would say nothing: it was \
+                 built with RUSTFLAGS in place of Convoy's own; build it with make"
+            ));
+        }
         tiers.push(tier);
     }
     if tiers.is_empty() {

@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use convoy_bench::class::Class;
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::machine::Machine;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::libssl::LibSsl;
 use convoy_bench::peer::openssl::Libcrypto;
 use convoy_bench::records::measure::{Effort, Outcome, Point, Sides};
-use convoy_bench::records::report::class;
 use convoy_bench::records::{Call, RecordCipher, Subject};
 use convoy_bench::tls::hub::Hub;
 use convoy_bench::tls::job::Generator;
@@ -249,7 +249,7 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
         version: env!("CARGO_PKG_VERSION"),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         machine: Machine::look(),
-        class: class(&cpu),
+        class: Class::of(cpu.best(), cpu.is_by_amd()),
         openssl: library.version().to_owned(),
         nginx,
         providers: providers.iter().map(|provider| provider.name.clone()).collect(),

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use convoy_bench::class::Class;
 use convoy_bench::machine::Machine;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::openssl::Libcrypto;
 use convoy_bench::records::measure::{Effort, OURS, Outcome, Point, Sides};
-use convoy_bench::records::report::{NotOffered, Report, SCHEMA, class};
+use convoy_bench::records::report::{NotOffered, Report, SCHEMA};
 use convoy_bench::records::{Call, MOST, PACKETS, PARTS, RecordCipher, SIZES, Sizes, Subject};
 use convoy_bench::run::pin;
 use convoy_crypto::Cpu;
@@ -47,9 +48,9 @@ the median of all rounds, with the interval in which the true one lies with a pr
 How it is measured: before a point, each side opens what the other one sealed, and must refuse what was
 changed. Then both are called in turn, round by round, beginning with another one each time, on one core; what
 counts is the thread's CPU time. What is opened is copied into place outside of it. Each side uses all that
-the processor has: CONVOY_DENY_CPU narrows Convoy, OPENSSL_ia32cap OpenSSL. The class of the processor
-tells by how many blocks it does AES: A one at a time, B four, C two. Figures hold for the version of OpenSSL
-that is printed; newer ones are faster.
+the processor has: CONVOY_DENY_CPU narrows Convoy, OPENSSL_ia32cap OpenSSL. `convoy bench crypto --help`
+explains the processor's class. Figures hold for the version of OpenSSL that is printed; newer ones are
+faster.
 
 What the provider has not is told as \"not offered\", with the reason: on this processor OpenSSL's own is as fast or
 faster. With CONVOY_PROVIDER_OFFER=all in the environment it is measured, too, and its rows are marked. Exit code 1: a side refused a call, or both disagree.";
@@ -116,7 +117,7 @@ pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
         version: env!("CARGO_PKG_VERSION"),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         machine: Machine::look(),
-        class: class(&cpu),
+        class: Class::of(cpu.best(), cpu.is_by_amd()),
         tier: cpu.best().name(),
         sha_extensions: cpu.has_sha_ni(),
         openssl: library.version().to_owned(),
