@@ -12,13 +12,18 @@ use std::{
 use crate::{
     ffi::*,
     types::{
-        AeadKey, AesDecKey, AesEncKey, CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CTR,
-        CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_ERR_ARGS,
-        CONVOY_ERR_FORGED, CONVOY_ERR_INTERNAL, CONVOY_ERR_LENGTH, CONVOY_ERR_NULL,
-        CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE, CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_SHA1,
+        AeadKey, AesDecKey, AesEncKey, CONVOY_BATCH_MAX, CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC,
+        CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR, CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT,
+        CONVOY_DIRECTION_ENCRYPT, CONVOY_ERR_AAD, CONVOY_ERR_AAD_LEN, CONVOY_ERR_ARGS,
+        CONVOY_ERR_CHAIN_ORDER, CONVOY_ERR_CIPHER_DIRECTION, CONVOY_ERR_CIPHER_KEY,
+        CONVOY_ERR_CIPHER_LEN, CONVOY_ERR_CIPHER_MODE, CONVOY_ERR_DST, CONVOY_ERR_FORGED,
+        CONVOY_ERR_HASH_ALG, CONVOY_ERR_HASH_KEY, CONVOY_ERR_IV, CONVOY_ERR_IV_LEN,
+        CONVOY_ERR_LENGTH, CONVOY_ERR_MEMORY, CONVOY_ERR_NULL, CONVOY_ERR_OVERLAP, CONVOY_ERR_SRC,
+        CONVOY_ERR_STATE, CONVOY_ERR_TAG, CONVOY_ERR_TAG_LEN, CONVOY_ERR_TRAILER,
+        CONVOY_ERR_TRAILER_LEN, CONVOY_HASH_AES_CMAC, CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_SHA1,
         CONVOY_HASH_HMAC_SHA256, CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_STATUS_COMPLETED,
-        CONVOY_STATUS_INVALID_ARGS, CONVOY_TIER_AUTO, CONVOY_TIER_PORTABLE, CmacKey, HmacKey, Job,
-        XcbcKey,
+        CONVOY_STATUS_INVALID_ARGS, CONVOY_TIER_AUTO, CONVOY_TIER_PORTABLE, CipherKey, CmacKey,
+        HashKey, HmacKey, Job, XcbcKey,
     },
 };
 
@@ -41,13 +46,18 @@ impl Manager {
 
     /// The status of one job, taken through the queue.
     fn status(&self, job: Job) -> u32 {
+        self.run(job).status
+    }
+
+    /// One job as it comes back from the queue.
+    fn run(&self, job: Job) -> Job {
         // SAFETY: tests promise what a C program would, but for what they try out.
         unsafe {
             *convoy_get_next_job(self.0) = job;
             assert!(convoy_submit_job(self.0).is_null());
             let done = convoy_flush_job(self.0);
             assert!(!done.is_null());
-            (*done).status
+            *done
         }
     }
 }
@@ -209,6 +219,99 @@ fn every_wrong_job_is_told_from_the_good_one() {
     // A buffer right behind the source is no overlap: 72 bytes are covered.
     let far_enough = Job { src: other.as_ptr(), dst: other.as_mut_ptr().wrapping_add(72), ..job };
     assert_eq!(manager.status(far_enough), CONVOY_STATUS_COMPLETED);
+}
+
+#[test]
+fn an_invalid_job_says_what_is_wrong_with_it() {
+    let (manager, keys) = (Manager::new(), keys());
+    let (mut buffer, mut tag, iv) = ([5; 100], [6; 20], [7; 16]);
+    let job = good(&keys, &mut buffer, &mut tag, &iv);
+    let fresh: Box<CmacKey> = zeroed();
+    let wrong_enc = Job { cipher_key: CipherKey { dec: &raw const *keys.dec }, ..job };
+    let no_enc = Job { cipher_key: CipherKey { enc: ptr::null() }, ..job };
+    let cmac = HashKey { cmac: &raw const *fresh };
+    let ccm = Job { cipher_mode: CONVOY_CIPHER_CCM, hash_alg: 0, iv_len: 12, tag_len: 16, ..job };
+    let other = iv.as_ptr();
+    for (wrong, error) in [
+        (Job::default(), CONVOY_ERR_CIPHER_MODE),
+        (Job { cipher_mode: 77, ..job }, CONVOY_ERR_CIPHER_MODE),
+        (Job { cipher_direction: 0, ..job }, CONVOY_ERR_CIPHER_DIRECTION),
+        (Job { hash_alg: 99, ..job }, CONVOY_ERR_HASH_ALG),
+        (Job { hash_alg: CONVOY_HASH_HMAC_SHA1, ..ccm }, CONVOY_ERR_HASH_ALG),
+        (Job { chain_order: 2, ..job }, CONVOY_ERR_CHAIN_ORDER),
+        (wrong_enc, CONVOY_ERR_CIPHER_KEY),
+        (no_enc, CONVOY_ERR_CIPHER_KEY),
+        (Job { hash_alg: CONVOY_HASH_HMAC_SHA256, ..job }, CONVOY_ERR_HASH_KEY),
+        (Job { hash_alg: CONVOY_HASH_AES_CMAC, hash_key: cmac, ..job }, CONVOY_ERR_HASH_KEY),
+        (Job { iv_len: 15, ..job }, CONVOY_ERR_IV_LEN),
+        (Job { cipher_len: 63, ..job }, CONVOY_ERR_CIPHER_LEN),
+        (Job { aad: other, aad_len: 8, ..job }, CONVOY_ERR_AAD_LEN),
+        (Job { trailer: other, trailer_len: 17, ..job }, CONVOY_ERR_TRAILER_LEN),
+        (Job { trailer: other, trailer_len: 4, ..ccm }, CONVOY_ERR_TRAILER_LEN),
+        (Job { tag_len: 3, ..job }, CONVOY_ERR_TAG_LEN),
+        (Job { tag_len: 5, ..ccm }, CONVOY_ERR_TAG_LEN),
+        (Job { src: ptr::null(), ..job }, CONVOY_ERR_SRC),
+        (Job { dst: ptr::null_mut(), ..job }, CONVOY_ERR_DST),
+        (Job { iv: ptr::null(), ..job }, CONVOY_ERR_IV),
+        (Job { aad_len: 8, ..ccm }, CONVOY_ERR_AAD),
+        (Job { trailer_len: 8, ..job }, CONVOY_ERR_TRAILER),
+        (Job { tag: ptr::null_mut(), ..job }, CONVOY_ERR_TAG),
+        (Job { cipher_len: CONVOY_MAX_BYTES + 16, ..job }, CONVOY_ERR_LENGTH),
+        (Job { tag: job.dst.wrapping_add(70), ..job }, CONVOY_ERR_OVERLAP),
+        // The IV is read while tags are written.
+        (Job { tag: iv.as_ptr().cast_mut(), ..job }, CONVOY_ERR_OVERLAP),
+        (Job { tag: iv.as_ptr().cast_mut().wrapping_add(4), ..ccm }, CONVOY_ERR_OVERLAP),
+    ] {
+        let done = manager.run(wrong);
+        let codes = (done.status, done.error);
+        assert_eq!(codes, (CONVOY_STATUS_INVALID_ARGS, error), "{wrong:?} {error}");
+    }
+    assert_eq!((buffer, tag, iv), ([5; 100], [6; 20], [7; 16]), "nothing was touched");
+    let job = good(&keys, &mut buffer, &mut tag, &iv);
+    let done = manager.run(Job { error: 1, ..job });
+    assert_eq!((done.status, done.error), (CONVOY_STATUS_COMPLETED, CONVOY_OK));
+}
+
+#[test]
+fn a_manager_works_on_as_many_jobs_together_as_it_was_told() {
+    let (keys, iv) = (keys(), [7; 16]);
+    let mut memory = vec![([5u8; 100], [6u8; 20]); 40];
+    for batch in [0, CONVOY_BATCH_MAX + 1, usize::MAX] {
+        let mut mgr = ptr::dangling_mut();
+        // SAFETY: the place is a local.
+        let code = unsafe { convoy_mgr_new_batch(CONVOY_TIER_AUTO, batch, &raw mut mgr) };
+        assert_eq!((code, mgr), (CONVOY_ERR_LENGTH, ptr::null_mut()));
+    }
+    for batch in [1, 5, 16] {
+        let mut mgr = ptr::null_mut();
+        // SAFETY: pointers are to locals, and jobs are good ones.
+        unsafe {
+            assert_eq!(convoy_mgr_new_batch(CONVOY_TIER_AUTO, batch, &raw mut mgr), CONVOY_OK);
+            for (number, (buffer, tag)) in memory.iter_mut().enumerate() {
+                let job = convoy_get_next_job(mgr);
+                *job = good(&keys, buffer, tag, &iv);
+                (*job).user_data = ptr::without_provenance_mut(number);
+                let done = convoy_submit_job(mgr);
+                // The earliest comes back as soon as a batch is there.
+                assert_eq!(done.is_null(), number + 1 < batch, "{batch}");
+                assert!(done.is_null() || (*done).user_data.addr() == number + 1 - batch);
+            }
+            // The rest by a burst, two at a time.
+            let mut jobs = [ptr::null_mut(); 2];
+            for first in (41 - batch..40).step_by(2) {
+                let count = convoy_flush_burst(mgr, jobs.as_mut_ptr(), 2);
+                assert_eq!(count, (40 - first).min(2));
+                for (place, job) in jobs[..count].iter().enumerate() {
+                    assert_eq!((**job).user_data.addr(), first + place);
+                    assert_eq!((**job).status, CONVOY_STATUS_COMPLETED);
+                }
+            }
+            assert_eq!(convoy_flush_burst(mgr, jobs.as_mut_ptr(), 2), 0);
+            assert_eq!(convoy_flush_burst(mgr, ptr::null_mut(), 2), 0);
+            assert_eq!(convoy_flush_burst(ptr::null_mut(), jobs.as_mut_ptr(), 2), 0);
+            convoy_mgr_free(mgr);
+        }
+    }
 }
 
 #[test]
@@ -719,12 +822,14 @@ fn counter_mode_wants_only_what_it_uses() {
 
 #[test]
 fn errors_have_texts() {
-    let mut texts: Vec<_> = (CONVOY_ERR_INTERNAL..=CONVOY_OK)
+    let text = |error| {
         // SAFETY: texts are static and end with a zero.
-        .map(|error| unsafe { CStr::from_ptr(convoy_strerror(error)) })
-        .collect();
-    texts.dedup();
-    assert_eq!(texts.len(), 10);
+        unsafe { CStr::from_ptr(convoy_strerror(error)) }
+    };
+    let codes = (CONVOY_ERR_MEMORY..=CONVOY_OK).chain(CONVOY_ERR_TAG..=CONVOY_ERR_CIPHER_MODE);
+    let texts: std::collections::BTreeSet<_> = codes.clone().map(text).collect();
+    assert_eq!(texts.len(), codes.count());
+    assert!(!texts.contains(text(1)) && text(-1000) == text(1));
     // SAFETY: as above.
     let version = unsafe { CStr::from_ptr(convoy_version()) };
     assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));

@@ -215,6 +215,7 @@ fn every_wrong_packet_is_refused_and_nothing_of_it_touched() {
         ("tag in src", Job { tag: job.src.cast_mut().wrapping_add(5), ..job }),
         ("tag in aad", Job { tag: job.src.cast_mut().wrapping_add(11), ..job }),
         ("text in aad", Job { aad: job.dst.wrapping_add(9), ..job }),
+        ("tag in the iv", Job { iv: job.tag, ..job }),
         ("tag in the key", Job { tag: key_memory, ..job }),
         ("text in the key", Job { dst: key_memory.wrapping_sub(20), ..job }),
         ("tag in the jobs", Job { tag: other.as_mut_ptr().cast::<u8>().wrapping_add(8), ..job }),
@@ -284,7 +285,7 @@ fn a_checked_job_is_checked_among_others_that_are_not() {
                 let lent = convoy_get_next_job(library.mgr);
                 *lent = Job { tag: job.dst.wrapping_add(30), ..job };
                 // What a caller writes there says nothing.
-                (*lent).reserved = 1;
+                (*lent).reserved[0] = 1;
                 assert!(convoy_submit_job(library.mgr).is_null());
             } else {
                 assert!(convoy_submit_job_nocheck(library.mgr).is_null());
