@@ -15,6 +15,8 @@ mod packet_tests;
 mod packets;
 mod raw;
 mod stream;
+#[cfg(test)]
+mod vector_tests;
 mod view;
 
 pub use aead::*;
