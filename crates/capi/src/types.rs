@@ -131,8 +131,8 @@ pub const CONVOY_CIPHER_CTR: u32 = 3;
 /// AES-CCM: IV (nonce) of 7 to 13 bytes, tag of 4 to 16 bytes, an even number. The encryption key
 /// serves both directions.
 pub const CONVOY_CIPHER_CCM: u32 = 4;
-/// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. The
-/// key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
+/// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM takes other IVs, too,
+/// which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
 /// writing it.
 pub const CONVOY_CIPHER_AEAD: u32 = 5;
 

@@ -14,13 +14,13 @@ use convoy_crypto::{
 };
 
 use super::{
-    packets,
+    long_ivs, packets,
     raw::{self, Error, Region, guard},
     view::{self, is_idle},
 };
 use crate::types::{
-    CONVOY_BATCH, CONVOY_BATCH_MAX, CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_STATUS_COMPLETED,
-    CONVOY_STATUS_INTERNAL, CONVOY_STATUS_INVALID_ARGS, Job,
+    CONVOY_BATCH, CONVOY_BATCH_MAX, CONVOY_ERR_INTERNAL, CONVOY_MAX_BYTES, CONVOY_OK,
+    CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL, CONVOY_STATUS_INVALID_ARGS, Job,
 };
 
 /// A job manager: a queue that works on jobs a batch at a time.
@@ -103,6 +103,19 @@ impl Translator {
             if is_idle(job) {
                 (job.status, job.error) = (CONVOY_STATUS_COMPLETED, CONVOY_OK);
                 completed += 1;
+                continue;
+            }
+            if long_ivs::has_one(job) {
+                // SAFETY: as below.
+                let done = unsafe { long_ivs::run(job, all) };
+                (job.status, job.error) = match done {
+                    Ok(()) => (CONVOY_STATUS_COMPLETED, CONVOY_OK),
+                    Err(error) if error.code() == CONVOY_ERR_INTERNAL => {
+                        (CONVOY_STATUS_INTERNAL, CONVOY_ERR_INTERNAL)
+                    }
+                    Err(error) => (CONVOY_STATUS_INVALID_ARGS, error.code()),
+                };
+                completed += usize::from(done.is_ok());
                 continue;
             }
             // SAFETY: whoever submits a job promises what it points to, until it is handed back.

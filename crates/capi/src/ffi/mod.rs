@@ -6,6 +6,7 @@
 
 mod aead;
 mod keys;
+mod long_ivs;
 mod manager;
 mod misc;
 #[cfg(test)]

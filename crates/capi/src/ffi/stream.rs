@@ -54,15 +54,35 @@ pub unsafe extern "C" fn convoy_gcm_init(
     aad_len: usize,
     out: *mut *mut Stream,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { convoy_gcm_init_iv(key, direction, iv, 12, aad, aad_len, out) }
+}
+
+/// The same with an IV of any length but 0. One of other than 12 bytes is hashed first (NIST SP 800-38D section 7.1),
+/// which costs time and some of the certainty that no two give the same counter: 12 bytes are better.
+///
+/// # Safety
+///
+/// As for convoy_gcm_init; `iv` points to `iv_len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_gcm_init_iv(
+    key: *const AeadKey,
+    direction: u32,
+    iv: *const u8,
+    iv_len: usize,
+    aad: *const u8,
+    aad_len: usize,
+    out: *mut *mut Stream,
+) -> c_int {
     guard(|| {
-        let inputs = [(key.cast(), size_of::<AeadKey>()), (iv, 12), (aad, aad_len)];
+        let inputs = [(key.cast(), size_of::<AeadKey>()), (iv, iv_len), (aad, aad_len)];
         // SAFETY: the caller's promise.
         let out = unsafe { raw::place(out, &inputs.map(|(from, len)| Region::near(from, len))) }?;
         // SAFETY: the caller's promise.
         let key = unsafe { aead_key(key) }?;
         let key = key.key.clone();
         // SAFETY: the caller's promise.
-        let iv = unsafe { input(iv, 12) }?;
+        let iv = unsafe { input(iv, iv_len) }?;
         // SAFETY: the caller's promise.
         let aad = unsafe { input(aad, aad_len) }?;
         let stream = match direction {

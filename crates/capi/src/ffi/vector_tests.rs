@@ -301,7 +301,8 @@ fn direct(library: &Library, memory: &Memory, vector: &Vector) {
     if !matches!(
         vector.algorithm,
         Algorithm::Gcm | Algorithm::Gmac | Algorithm::ChaCha | Algorithm::Ccm
-    ) {
+    ) || vector.algorithm != Algorithm::Ccm && vector.iv.len() != 12
+    {
         return;
     }
     for number in 0..2 {
@@ -377,7 +378,7 @@ fn aeads(name: aead::TestName, algorithm: Algorithm) -> (Vec<Vector>, Vec<Vector
     })
 }
 
-/// IVs of other lengths are refused, and say why.
+/// IVs of lengths that the algorithm does not take are refused, and the job says why.
 fn refused(vectors: &[Vector]) {
     let memory = Memory::new();
     for vector in vectors {
@@ -397,7 +398,9 @@ fn aes_gcm() {
     let (good, other_ivs) = aeads(aead::TestName::AesGcm, Algorithm::Gcm);
     assert!(good.len() > 150 && other_ivs.len() > 50);
     check(&good);
-    refused(&other_ivs);
+    let (empty, long): (Vec<_>, Vec<_>) = other_ivs.into_iter().partition(|v| v.iv.is_empty());
+    check(&long);
+    refused(&empty);
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn within(whole: Span, span: Span) -> Span {
 /// As for [`push`].
 #[cold]
 #[inline(never)]
-unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
+pub(super) unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
     // SAFETY: the caller's promise is passed on.
     let (cipher, cipher_key) = unsafe { cipher(job) }?;
     // SAFETY: as above.
