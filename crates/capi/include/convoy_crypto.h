@@ -312,8 +312,8 @@
 #define CONVOY_CIPHER_CCM 4
 
 /*
- AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. The
- key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
+ AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM takes other IVs, too,
+ which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
  writing it.
  */
 #define CONVOY_CIPHER_AEAD 5
@@ -396,9 +396,9 @@ typedef struct convoy_aead_key convoy_aead_key;
 typedef struct convoy_mgr convoy_mgr;
 
 /*
- One message on its way through AES-GCM, in parts. One thread at a time may use it.
+ One message on its way through an AEAD, in parts. One thread at a time may use it.
  */
-typedef struct convoy_gcm_stream convoy_gcm_stream;
+typedef struct convoy_aead_stream convoy_aead_stream;
 
 /*
  Round keys of AES for encryption, made by convoy_aes_keyexp_*. Whoever owns the memory wipes it,
@@ -1102,37 +1102,40 @@ int convoy_tags_match(const uint8_t *a, const uint8_t *b, size_t len);
 int convoy_wipe(void *memory, size_t len);
 
 /*
- Begins a message of AES-GCM that comes in parts (CONVOY_DIRECTION_*). An IV of 12 bytes must never
- be used twice with one key. Whoever began it frees it with convoy_gcm_stream_free; the key may be
+ Begins a message of AES-GCM or ChaCha20-Poly1305, as the key says, that comes in parts
+ (CONVOY_DIRECTION_*). The IV has 12 bytes and must never be used twice with one key; AES-GCM takes other lengths
+ but 0 as well, and hashes those first (NIST SP 800-38D section 7.1), which costs time and some of the certainty that
+ no two give the same counter. Whoever began the message frees it with convoy_aead_stream_free; the key may be
  freed before.
 
  A message that comes in one part after all costs little more than convoy_aead_encrypt; many packets at
  once are faster through jobs.
 
  The caller promises:
- `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer
+ `key` is a key; `iv` points to `iv_len` bytes, `aad` to `aad_len`; `out` points to a pointer
  apart from these, which is set to null if the call fails.
  */
-int convoy_gcm_init(const struct convoy_aead_key *key,
-                    uint32_t direction,
-                    const uint8_t *iv,
-                    const uint8_t *aad,
-                    size_t aad_len,
-                    struct convoy_gcm_stream **out);
+int convoy_aead_init(const struct convoy_aead_key *key,
+                     uint32_t direction,
+                     const uint8_t *iv,
+                     size_t iv_len,
+                     const uint8_t *aad,
+                     size_t aad_len,
+                     struct convoy_aead_stream **out);
 
 /*
  Encrypts or decrypts the next part, of any length. Decrypted text must not be used until
- convoy_gcm_finalize has returned CONVOY_OK. After a failure the message can still be gone on with,
+ convoy_aead_finalize has returned CONVOY_OK. After a failure the message can still be gone on with,
  but for CONVOY_ERR_STATE: it was finished.
 
  The caller promises:
- `stream` came from convoy_gcm_init and was not freed; `input` and `output` point to `len` bytes.
+ `stream` came from convoy_aead_init and was not freed; `input` and `output` point to `len` bytes.
  `output` is `input`, or does not overlap it.
  */
-int convoy_gcm_update(struct convoy_gcm_stream *stream,
-                      const uint8_t *input,
-                      uint8_t *output,
-                      size_t len);
+int convoy_aead_update(struct convoy_aead_stream *stream,
+                       const uint8_t *input,
+                       uint8_t *output,
+                       size_t len);
 
 /*
  Ends the message. When encrypting, its tag is written (4 to 16 bytes); when decrypting, the tag is
@@ -1140,17 +1143,17 @@ int convoy_gcm_update(struct convoy_gcm_stream *stream,
  was decrypted must then be thrown away. The stream is finished in both cases.
 
  The caller promises:
- `stream` came from convoy_gcm_init and was not freed; `tag` points to `tag_len` bytes.
+ `stream` came from convoy_aead_init and was not freed; `tag` points to `tag_len` bytes.
  */
-int convoy_gcm_finalize(struct convoy_gcm_stream *stream, uint8_t *tag, size_t tag_len);
+int convoy_aead_finalize(struct convoy_aead_stream *stream, uint8_t *tag, size_t tag_len);
 
 /*
  Wipes and frees a stream; null is nothing to free.
 
  The caller promises:
- `stream` is null, or came from convoy_gcm_init and was not freed. Nobody uses it any more.
+ `stream` is null, or came from convoy_aead_init and was not freed. Nobody uses it any more.
  */
-void convoy_gcm_stream_free(struct convoy_gcm_stream *stream);
+void convoy_aead_stream_free(struct convoy_aead_stream *stream);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -330,7 +330,8 @@ fn keys_of_other_kinds_are_no_aead_keys() {
             assert_eq!(code, CONVOY_ERR_ARGS);
         }
         let (iv, none, mut stream) = (packet.iv.as_ptr(), ptr::null(), ptr::null_mut());
-        let code = convoy_gcm_init(wrong, CONVOY_DIRECTION_ENCRYPT, iv, none, 0, &raw mut stream);
+        let code =
+            convoy_aead_init(wrong, CONVOY_DIRECTION_ENCRYPT, iv, 12, none, 0, &raw mut stream);
         assert_eq!((code, stream), (CONVOY_ERR_ARGS, ptr::null_mut()));
     }
     assert_eq!(packet, Packet::new(0));

@@ -276,6 +276,7 @@ fn check(vectors: &[Vector]) {
                 }
             }
             direct(&library, &memory, vector);
+            in_parts(&library, vector);
             *(if vector.is_valid { &mut valid } else { &mut forged }) += 1;
         }
     }
@@ -342,6 +343,44 @@ fn direct(library: &Library, memory: &Memory, vector: &Vector) {
         };
         let sealed = (read(dst, len), read(tag, tag_len));
         assert_eq!((code, sealed), (CONVOY_OK, (&vector.sealed[..], &vector.tag[..])));
+    }
+}
+
+/// The same in parts, of AEADs that come so.
+fn in_parts(library: &Library, vector: &Vector) {
+    if !matches!(vector.algorithm, Algorithm::Gcm | Algorithm::ChaCha) {
+        return;
+    }
+    let run = |direction, from: &[u8], tag: &mut [u8], size: usize| {
+        let (mut stream, mut to) = (ptr::null_mut(), vec![0; from.len()]);
+        let (iv, aad) = (&vector.iv, &vector.aad);
+        // SAFETY: all pointers are to as much memory as is told.
+        let code = unsafe {
+            let (iv, iv_len, aad, aad_len) = (iv.as_ptr(), iv.len(), aad.as_ptr(), aad.len());
+            let out = &raw mut stream;
+            let code = convoy_aead_init(library.aead, direction, iv, iv_len, aad, aad_len, out);
+            assert_eq!(code, CONVOY_OK, "{}", vector.name);
+            for (from, to) in from.chunks(size).zip(to.chunks_mut(size)) {
+                let code = convoy_aead_update(stream, from.as_ptr(), to.as_mut_ptr(), from.len());
+                assert_eq!(code, CONVOY_OK, "{}", vector.name);
+            }
+            let code = convoy_aead_finalize(stream, tag.as_mut_ptr(), tag.len());
+            convoy_aead_stream_free(stream);
+            code
+        };
+        (code, to)
+    };
+    for size in [3, usize::MAX] {
+        let expected = if vector.is_valid { CONVOY_OK } else { CONVOY_ERR_FORGED };
+        let mut tag = vector.tag.clone();
+        let (code, text) = run(CONVOY_DIRECTION_DECRYPT, &vector.sealed, &mut tag, size);
+        assert_eq!(code, expected, "{}", vector.name);
+        if vector.is_valid {
+            assert_eq!(text, vector.plain, "{}", vector.name);
+            tag.fill(0);
+            let (code, sealed) = run(CONVOY_DIRECTION_ENCRYPT, &text, &mut tag, size);
+            assert_eq!((code, sealed, tag), (CONVOY_OK, vector.sealed.clone(), vector.tag.clone()));
+        }
     }
 }
 
