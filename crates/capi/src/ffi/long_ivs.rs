@@ -34,8 +34,10 @@ pub(super) fn has_one(job: &Job) -> bool {
 pub(super) unsafe fn run(job: &Job, jobs: Region) -> Result<(), Error> {
     // What says nothing of the IV.
     let other = Job { iv: std::ptr::null(), iv_len: 0, ..*job };
+    // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
+    let key = unsafe { job.cipher_key.aead };
     // SAFETY: the caller promises that the mode says which key is meant.
-    let key = unsafe { aead_key(job.cipher_key.aead) };
+    let key = unsafe { aead_key(key) };
     let seals = match job.cipher_direction {
         CONVOY_DIRECTION_ENCRYPT => true,
         CONVOY_DIRECTION_DECRYPT => false,
@@ -59,7 +61,9 @@ pub(super) unsafe fn run(job: &Job, jobs: Region) -> Result<(), Error> {
     Region::new(job.tag, job.tag_len)?.apart(&[Region::new(job.iv, job.iv_len)?])?;
     let begin = if seals { GcmStream::seal } else { GcmStream::open };
     // SAFETY: the caller's promise. The IV may lie in the text, so it is hashed before there is a reference to that.
-    let mut stream = begin(&*key.key, unsafe { input(job.iv, job.iv_len) }?)?;
+    let iv = unsafe { input(job.iv, job.iv_len) }?;
+    let key: &convoy_crypto::AeadKey = &key.key;
+    let mut stream = begin(key, iv)?;
     // SAFETY: the caller's promise.
     let view = unsafe { careful(&other, jobs) }?;
     let text = match view.buffer {

@@ -14,6 +14,8 @@ mod misuse_tests;
 #[cfg(test)]
 mod packet_tests;
 mod packets;
+#[cfg(test)]
+mod random_tests;
 mod raw;
 mod stream;
 #[cfg(test)]
