@@ -190,23 +190,34 @@ fn has_static_libc(folder: &Path) -> Result<bool> {
     Ok(command.status()?.success())
 }
 
-/// The header is complete by itself, in C and in C++.
+/// The header is complete by itself, in the oldest C and the newest, and in C++.
 fn header_alone(prefix: &Path) -> Result<Tally> {
     let header = prefix.join("include/convoy_crypto.h");
     let mut sum = Tally::default();
-    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+    for (compiler, language, standard) in
+        [("cc", "c", "c89"), ("cc", "c", "c2x"), ("c++", "c++", "c++11")]
+    {
         if !works(Command::new(compiler).arg("--version")) {
             sum.add(Tally::skip(format!("c-library: {compiler} is not installed")));
             continue;
         }
         let status = Command::new(compiler)
-            .args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x", language])
+            .args([
+                "-fsyntax-only",
+                "-Wall",
+                "-Wextra",
+                "-pedantic-errors",
+                "-Werror",
+                "-x",
+                language,
+            ])
+            .arg(format!("-std={standard}"))
             .arg(&header)
             .status()?;
         sum.add(if status.success() {
             Tally::pass()
         } else {
-            Tally::fail(format!("c-library: the header is no good {language}"))
+            Tally::fail(format!("c-library: the header is no good {standard}"))
         });
     }
     Ok(sum)

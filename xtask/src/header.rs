@@ -41,7 +41,8 @@ fn generate(workspace: &Workspace) -> Result<String> {
     Ok(for_c(&String::from_utf8(text)?))
 }
 
-/// What cbindgen leaves as it is in Rust: headings, and negative numbers without parentheses.
+/// Mends what cbindgen leaves as it is in Rust: headings, and negative numbers without parentheses; and its comments behind
+/// `#endif`, which C of 1989 has not.
 fn for_c(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines();
@@ -52,9 +53,11 @@ fn for_c(text: &str) -> String {
         } else {
             let negative = line.starts_with("#define ").then(|| line.split_once(" -")).flatten();
             let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-            match negative.filter(|(_, number)| is_number(number)) {
-                Some((define, number)) => out.push_str(&format!("{define} (-{number})")),
-                None => out.push_str(line),
+            let end_of = line.strip_prefix("#endif").and_then(|rest| rest.split_once("// "));
+            match (negative.filter(|(_, number)| is_number(number)), end_of) {
+                (Some((define, number)), _) => out.push_str(&format!("{define} (-{number})")),
+                (None, Some((_, what))) => out.push_str(&format!("#endif /* {} */", what.trim())),
+                (None, None) => out.push_str(line),
             }
         }
         out.push('\n');
@@ -80,8 +83,8 @@ mod tests {
 
     #[test]
     fn rust_becomes_c() {
-        let rust = "#define A -1\n#define B 2 - 1\n/*\n # Safety\n\n `a` - b.\n */\n";
-        let c = "#define A (-1)\n#define B 2 - 1\n/*\n The caller promises:\n `a` - b.\n */\n";
+        let rust = "#define A -1\n#define B 2 - 1\n/*\n # Safety\n\n `a` - b.\n */\n#endif  // X\n";
+        let c = "#define A (-1)\n#define B 2 - 1\n/*\n The caller promises:\n `a` - b.\n */\n#endif /* X */\n";
         assert_eq!(for_c(rust), c);
     }
 

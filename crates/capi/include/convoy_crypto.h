@@ -97,6 +97,117 @@
 #define CONVOY_ERR_MEMORY (-10)
 
 /*
+ cipher_mode names no cipher.
+ */
+#define CONVOY_ERR_CIPHER_MODE (-20)
+
+/*
+ cipher_direction is neither of the two.
+ */
+#define CONVOY_ERR_CIPHER_DIRECTION (-21)
+
+/*
+ hash_alg names no MAC, or one beside an AEAD.
+ */
+#define CONVOY_ERR_HASH_ALG (-22)
+
+/*
+ chain_order is neither of the two.
+ */
+#define CONVOY_ERR_CHAIN_ORDER (-23)
+
+/*
+ cipher_key is null, misaligned, not set up, or a key of another kind.
+ */
+#define CONVOY_ERR_CIPHER_KEY (-24)
+
+/*
+ hash_key is null, misaligned, not set up, or a key of another MAC.
+ */
+#define CONVOY_ERR_HASH_KEY (-25)
+
+/*
+ iv_len is not one that the cipher takes.
+ */
+#define CONVOY_ERR_IV_LEN (-26)
+
+/*
+ cipher_len is not whole blocks of 16, or more than the cipher takes.
+ */
+#define CONVOY_ERR_CIPHER_LEN (-27)
+
+/*
+ hash_len is more than the MAC takes.
+ */
+#define CONVOY_ERR_HASH_LEN (-28)
+
+/*
+ aad_len is not 0 without an AEAD.
+ */
+#define CONVOY_ERR_AAD_LEN (-29)
+
+/*
+ trailer_len is more than 16, or not 0 without a MAC.
+ */
+#define CONVOY_ERR_TRAILER_LEN (-30)
+
+/*
+ tag_len is not one that the algorithm has.
+ */
+#define CONVOY_ERR_TAG_LEN (-31)
+
+/*
+ src is null, and there is something to read.
+ */
+#define CONVOY_ERR_SRC (-32)
+
+/*
+ dst is null, and there is something to write.
+ */
+#define CONVOY_ERR_DST (-33)
+
+/*
+ iv is null.
+ */
+#define CONVOY_ERR_IV (-34)
+
+/*
+ aad is null.
+ */
+#define CONVOY_ERR_AAD (-35)
+
+/*
+ trailer is null.
+ */
+#define CONVOY_ERR_TRAILER (-36)
+
+/*
+ tag is null.
+ */
+#define CONVOY_ERR_TAG (-37)
+
+/*
+ The version of this header: the parts of CONVOY_VERSION.
+ */
+#define CONVOY_VERSION_MAJOR 0
+
+/*
+ The same.
+ */
+#define CONVOY_VERSION_MINOR 1
+
+/*
+ The same.
+ */
+#define CONVOY_VERSION_PATCH 0
+
+/*
+ The version of this header as a number that grows: major << 16, minor << 8, patch. What the library at hand is,
+ convoy_version and convoy_version_number say.
+ */
+#define CONVOY_VERSION 256
+
+/*
  The best tier of this machine.
  */
 #define CONVOY_TIER_AUTO 0
@@ -147,10 +258,15 @@
 #define CONVOY_MAX_BYTES (1 << 30)
 
 /*
- Jobs that a manager works on together: so many are submitted before the first comes back, unless
+ Jobs that a manager of convoy_mgr_new works on together: so many are submitted before the first comes back, unless
  the queue is flushed.
  */
 #define CONVOY_BATCH 64
+
+/*
+ The most that convoy_mgr_new_batch takes.
+ */
+#define CONVOY_BATCH_MAX 4096
 
 /*
  The job waits.
@@ -163,7 +279,7 @@
 #define CONVOY_STATUS_COMPLETED 1
 
 /*
- The job's parts do not fit together; nothing was done.
+ The job's parts do not fit together, as its error says; nothing was done.
  */
 #define CONVOY_STATUS_INVALID_ARGS 2
 
@@ -196,8 +312,8 @@
 #define CONVOY_CIPHER_CCM 4
 
 /*
- AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. The
- key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
+ AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM takes other IVs, too,
+ which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
  writing it.
  */
 #define CONVOY_CIPHER_AEAD 5
@@ -280,9 +396,9 @@ typedef struct convoy_aead_key convoy_aead_key;
 typedef struct convoy_mgr convoy_mgr;
 
 /*
- One message on its way through AES-GCM, in parts. One thread at a time may use it.
+ One message on its way through an AEAD, in parts. One thread at a time may use it.
  */
-typedef struct convoy_gcm_stream convoy_gcm_stream;
+typedef struct convoy_aead_stream convoy_aead_stream;
 
 /*
  Round keys of AES for encryption, made by convoy_aes_keyexp_*. Whoever owns the memory wipes it,
@@ -520,14 +636,18 @@ typedef struct convoy_job {
      */
     uint32_t status;
     /*
+     CONVOY_ERR_*: why the job is invalid, or CONVOY_OK; written by the library. convoy_strerror puts it into words.
+     */
+    int error;
+    /*
      The library's own.
      */
-    uint32_t reserved;
+    uint64_t reserved[3];
 } convoy_job;
 
 #ifdef __cplusplus
 extern "C" {
-#endif // __cplusplus
+#endif /* __cplusplus */
 
 /*
  Sets up a key of AES-GCM (16, 24 or 32 bytes) with all that GHASH needs, for one tier
@@ -819,6 +939,17 @@ int convoy_cmac_keyexp(const uint8_t *key, size_t key_len, struct convoy_cmac_ke
 int convoy_mgr_new(int tier, struct convoy_mgr **out);
 
 /*
+ The same for a manager that works on another number of jobs together, 1 to CONVOY_BATCH_MAX: few for little delay, a
+ multiple of 16 for full lanes. With 1 each job comes back from convoy_submit_job at once.
+
+ The caller promises:
+ As for convoy_mgr_new.
+ */
+int convoy_mgr_new_batch(int tier,
+                         size_t batch,
+                         struct convoy_mgr **out);
+
+/*
  Frees a manager; null is nothing to free. Jobs in line are dropped without being worked on.
 
  The caller promises:
@@ -885,6 +1016,17 @@ struct convoy_job *convoy_get_completed_job(struct convoy_mgr *mgr);
 struct convoy_job *convoy_flush_job(struct convoy_mgr *mgr);
 
 /*
+ Works on every job in line, and hands back at most `max` of the earliest: their places go into `jobs`. Returns how
+ many those are. What convoy_submit_job says of a job that was handed back holds for each of them.
+
+ The caller promises:
+ As for convoy_submit_job; `jobs` points to room for `max` pointers.
+ */
+size_t convoy_flush_burst(struct convoy_mgr *mgr,
+                          struct convoy_job **jobs,
+                          size_t max);
+
+/*
  How many jobs are in line: submitted and not handed back.
 
  The caller promises:
@@ -917,7 +1059,12 @@ int64_t convoy_submit_burst_nocheck(struct convoy_mgr *mgr, struct convoy_job *j
 const char *convoy_version(void);
 
 /*
- What an error means, in English; never null.
+ The version of the library as CONVOY_VERSION is that of the header: a program that was built for another finds out.
+ */
+uint32_t convoy_version_number(void);
+
+/*
+ What an error of a call or a job means, in English; never null.
  */
 const char *convoy_strerror(int error);
 
@@ -955,37 +1102,40 @@ int convoy_tags_match(const uint8_t *a, const uint8_t *b, size_t len);
 int convoy_wipe(void *memory, size_t len);
 
 /*
- Begins a message of AES-GCM that comes in parts (CONVOY_DIRECTION_*). An IV of 12 bytes must never
- be used twice with one key. Whoever began it frees it with convoy_gcm_stream_free; the key may be
+ Begins a message of AES-GCM or ChaCha20-Poly1305, as the key says, that comes in parts
+ (CONVOY_DIRECTION_*). The IV has 12 bytes and must never be used twice with one key; AES-GCM takes other lengths
+ but 0 as well, and hashes those first (NIST SP 800-38D section 7.1), which costs time and some of the certainty that
+ no two give the same counter. Whoever began the message frees it with convoy_aead_stream_free; the key may be
  freed before.
 
  A message that comes in one part after all costs little more than convoy_aead_encrypt; many packets at
  once are faster through jobs.
 
  The caller promises:
- `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer
+ `key` is a key; `iv` points to `iv_len` bytes, `aad` to `aad_len`; `out` points to a pointer
  apart from these, which is set to null if the call fails.
  */
-int convoy_gcm_init(const struct convoy_aead_key *key,
-                    uint32_t direction,
-                    const uint8_t *iv,
-                    const uint8_t *aad,
-                    size_t aad_len,
-                    struct convoy_gcm_stream **out);
+int convoy_aead_init(const struct convoy_aead_key *key,
+                     uint32_t direction,
+                     const uint8_t *iv,
+                     size_t iv_len,
+                     const uint8_t *aad,
+                     size_t aad_len,
+                     struct convoy_aead_stream **out);
 
 /*
  Encrypts or decrypts the next part, of any length. Decrypted text must not be used until
- convoy_gcm_finalize has returned CONVOY_OK. After a failure the message can still be gone on with,
+ convoy_aead_finalize has returned CONVOY_OK. After a failure the message can still be gone on with,
  but for CONVOY_ERR_STATE: it was finished.
 
  The caller promises:
- `stream` came from convoy_gcm_init and was not freed; `input` and `output` point to `len` bytes.
+ `stream` came from convoy_aead_init and was not freed; `input` and `output` point to `len` bytes.
  `output` is `input`, or does not overlap it.
  */
-int convoy_gcm_update(struct convoy_gcm_stream *stream,
-                      const uint8_t *input,
-                      uint8_t *output,
-                      size_t len);
+int convoy_aead_update(struct convoy_aead_stream *stream,
+                       const uint8_t *input,
+                       uint8_t *output,
+                       size_t len);
 
 /*
  Ends the message. When encrypting, its tag is written (4 to 16 bytes); when decrypting, the tag is
@@ -993,20 +1143,20 @@ int convoy_gcm_update(struct convoy_gcm_stream *stream,
  was decrypted must then be thrown away. The stream is finished in both cases.
 
  The caller promises:
- `stream` came from convoy_gcm_init and was not freed; `tag` points to `tag_len` bytes.
+ `stream` came from convoy_aead_init and was not freed; `tag` points to `tag_len` bytes.
  */
-int convoy_gcm_finalize(struct convoy_gcm_stream *stream, uint8_t *tag, size_t tag_len);
+int convoy_aead_finalize(struct convoy_aead_stream *stream, uint8_t *tag, size_t tag_len);
 
 /*
  Wipes and frees a stream; null is nothing to free.
 
  The caller promises:
- `stream` is null, or came from convoy_gcm_init and was not freed. Nobody uses it any more.
+ `stream` is null, or came from convoy_aead_init and was not freed. Nobody uses it any more.
  */
-void convoy_gcm_stream_free(struct convoy_gcm_stream *stream);
+void convoy_aead_stream_free(struct convoy_aead_stream *stream);
 
 #ifdef __cplusplus
 }  // extern "C"
-#endif  // __cplusplus
+#endif /* __cplusplus */
 
 #endif  /* CONVOY_CRYPTO_H */

@@ -32,6 +32,55 @@ pub const CONVOY_ERR_INTERNAL: c_int = -9;
 /// There is no memory.
 pub const CONVOY_ERR_MEMORY: c_int = -10;
 
+// Of jobs: what error says of one whose status is CONVOY_STATUS_INVALID_ARGS, beside those above.
+
+/// cipher_mode names no cipher.
+pub const CONVOY_ERR_CIPHER_MODE: c_int = -20;
+/// cipher_direction is neither of the two.
+pub const CONVOY_ERR_CIPHER_DIRECTION: c_int = -21;
+/// hash_alg names no MAC, or one beside an AEAD.
+pub const CONVOY_ERR_HASH_ALG: c_int = -22;
+/// chain_order is neither of the two.
+pub const CONVOY_ERR_CHAIN_ORDER: c_int = -23;
+/// cipher_key is null, misaligned, not set up, or a key of another kind.
+pub const CONVOY_ERR_CIPHER_KEY: c_int = -24;
+/// hash_key is null, misaligned, not set up, or a key of another MAC.
+pub const CONVOY_ERR_HASH_KEY: c_int = -25;
+/// iv_len is not one that the cipher takes.
+pub const CONVOY_ERR_IV_LEN: c_int = -26;
+/// cipher_len is not whole blocks of 16, or more than the cipher takes.
+pub const CONVOY_ERR_CIPHER_LEN: c_int = -27;
+/// hash_len is more than the MAC takes.
+pub const CONVOY_ERR_HASH_LEN: c_int = -28;
+/// aad_len is not 0 without an AEAD.
+pub const CONVOY_ERR_AAD_LEN: c_int = -29;
+/// trailer_len is more than 16, or not 0 without a MAC.
+pub const CONVOY_ERR_TRAILER_LEN: c_int = -30;
+/// tag_len is not one that the algorithm has.
+pub const CONVOY_ERR_TAG_LEN: c_int = -31;
+/// src is null, and there is something to read.
+pub const CONVOY_ERR_SRC: c_int = -32;
+/// dst is null, and there is something to write.
+pub const CONVOY_ERR_DST: c_int = -33;
+/// iv is null.
+pub const CONVOY_ERR_IV: c_int = -34;
+/// aad is null.
+pub const CONVOY_ERR_AAD: c_int = -35;
+/// trailer is null.
+pub const CONVOY_ERR_TRAILER: c_int = -36;
+/// tag is null.
+pub const CONVOY_ERR_TAG: c_int = -37;
+
+/// The version of this header: the parts of CONVOY_VERSION.
+pub const CONVOY_VERSION_MAJOR: u32 = 0;
+/// The same.
+pub const CONVOY_VERSION_MINOR: u32 = 1;
+/// The same.
+pub const CONVOY_VERSION_PATCH: u32 = 0;
+/// The version of this header as a number that grows: major << 16, minor << 8, patch. What the library at hand is,
+/// convoy_version and convoy_version_number say.
+pub const CONVOY_VERSION: u32 = 0x100;
+
 /// The best tier of this machine.
 pub const CONVOY_TIER_AUTO: c_int = 0;
 /// No special instructions.
@@ -55,15 +104,18 @@ pub const CONVOY_STACK: usize = 96 << 10;
 /// The longest buffer, and the furthest end of an offset and a length, in bytes.
 pub const CONVOY_MAX_BYTES: usize = 1 << 30;
 
-/// Jobs that a manager works on together: so many are submitted before the first comes back, unless
+/// Jobs that a manager of convoy_mgr_new works on together: so many are submitted before the first comes back, unless
 /// the queue is flushed.
 pub const CONVOY_BATCH: usize = 64;
+
+/// The most that convoy_mgr_new_batch takes.
+pub const CONVOY_BATCH_MAX: usize = 4096;
 
 /// The job waits.
 pub const CONVOY_STATUS_QUEUED: u32 = 0;
 /// The job is done.
 pub const CONVOY_STATUS_COMPLETED: u32 = 1;
-/// The job's parts do not fit together; nothing was done.
+/// The job's parts do not fit together, as its error says; nothing was done.
 pub const CONVOY_STATUS_INVALID_ARGS: u32 = 2;
 /// A defect of the library; the output is not to be used, nor the IV again.
 pub const CONVOY_STATUS_INTERNAL: u32 = 3;
@@ -79,8 +131,8 @@ pub const CONVOY_CIPHER_CTR: u32 = 3;
 /// AES-CCM: IV (nonce) of 7 to 13 bytes, tag of 4 to 16 bytes, an even number. The encryption key
 /// serves both directions.
 pub const CONVOY_CIPHER_CCM: u32 = 4;
-/// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. The
-/// key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
+/// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM takes other IVs, too,
+/// which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
 /// writing it.
 pub const CONVOY_CIPHER_AEAD: u32 = 5;
 
@@ -313,9 +365,14 @@ pub struct Job {
     pub chain_order: u32,
     /// CONVOY_STATUS_*; written by the library.
     pub status: u32,
+    /// CONVOY_ERR_*: why the job is invalid, or CONVOY_OK; written by the library. convoy_strerror puts it into words.
+    pub error: c_int,
     /// The library's own.
-    pub reserved: u32,
+    pub reserved: [u64; 3],
 }
+
+// Three cache lines, so that jobs in an array that begins a line share none.
+const _: () = assert!(size_of::<Job>() == 192);
 
 impl Default for Job {
     #[inline]
@@ -344,7 +401,8 @@ impl Default for Job {
             hash_alg: 0,
             chain_order: 0,
             status: CONVOY_STATUS_QUEUED,
-            reserved: 0,
+            error: CONVOY_OK,
+            reserved: [0; 3],
         }
     }
 }

@@ -14,13 +14,13 @@ use convoy_crypto::{
 };
 
 use super::{
-    packets,
+    long_ivs, packets,
     raw::{self, Error, Region, guard},
     view::{self, is_idle},
 };
 use crate::types::{
-    CONVOY_BATCH, CONVOY_MAX_BYTES, CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL,
-    CONVOY_STATUS_INVALID_ARGS, Job,
+    CONVOY_BATCH, CONVOY_BATCH_MAX, CONVOY_ERR_INTERNAL, CONVOY_MAX_BYTES, CONVOY_OK,
+    CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL, CONVOY_STATUS_INVALID_ARGS, Job,
 };
 
 /// A job manager: a queue that works on jobs a batch at a time.
@@ -101,14 +101,29 @@ impl Translator {
                 continue;
             }
             if is_idle(job) {
-                job.status = CONVOY_STATUS_COMPLETED;
+                (job.status, job.error) = (CONVOY_STATUS_COMPLETED, CONVOY_OK);
                 completed += 1;
+                continue;
+            }
+            if long_ivs::has_one(job) {
+                // SAFETY: as below.
+                let done = unsafe { long_ivs::run(job, all) };
+                (job.status, job.error) = match done {
+                    Ok(()) => (CONVOY_STATUS_COMPLETED, CONVOY_OK),
+                    Err(error) if error.code() == CONVOY_ERR_INTERNAL => {
+                        (CONVOY_STATUS_INTERNAL, CONVOY_ERR_INTERNAL)
+                    }
+                    Err(error) => (CONVOY_STATUS_INVALID_ARGS, error.code()),
+                };
+                completed += usize::from(done.is_ok());
                 continue;
             }
             // SAFETY: whoever submits a job promises what it points to, until it is handed back.
             match unsafe { view::push(job, is_checked(job), all, &mut views) } {
                 Ok(()) => places.push(place),
-                Err(_) => job.status = CONVOY_STATUS_INVALID_ARGS,
+                Err(error) => {
+                    (job.status, job.error) = (CONVOY_STATUS_INVALID_ARGS, error.code());
+                }
             }
         }
         if views.is_empty() {
@@ -116,8 +131,9 @@ impl Translator {
         }
         let ran = catch_unwind(AssertUnwindSafe(|| self.runner.run(&mut views)));
         for (view, place) in views.iter().zip(places) {
-            let status = number_of(view.status(), ran.is_ok());
-            jobs[usize::from(place)].status = status;
+            let (status, job) =
+                (number_of(view.status(), ran.is_ok()), &mut jobs[usize::from(place)]);
+            (job.status, job.error) = (status, view.error().map_or(CONVOY_OK, view::code_of));
             completed += usize::from(status == CONVOY_STATUS_COMPLETED);
         }
         completed
@@ -136,12 +152,12 @@ fn number_of(status: Status, ended_well: bool) -> u32 {
 
 impl Engine<Job> for Translator {
     fn run(&mut self, jobs: &mut [Job]) {
-        self.run_all(jobs, |job| job.reserved != UNCHECKED);
+        self.run_all(jobs, |job| job.reserved[0] != UNCHECKED);
     }
 }
 
 /// What a job in line has in its reserved field if its caller answers for what it points to.
-const UNCHECKED: u32 = 1;
+const UNCHECKED: u64 = 1;
 
 /// Puts the job that was lent in line.
 ///
@@ -149,11 +165,11 @@ const UNCHECKED: u32 = 1;
 ///
 /// As for `convoy_submit_job`; if `reserved` is [`UNCHECKED`], as for `convoy_submit_job_nocheck`.
 #[inline(always)]
-unsafe fn submit(mgr: *mut Mgr, reserved: u32) -> *mut Job {
+unsafe fn submit(mgr: *mut Mgr, reserved: u64) -> *mut Job {
     // SAFETY: the caller's promise.
     let Some(queue) = (unsafe { queue(mgr) }) else { return ptr::null_mut() };
     if let Some(job) = queue.lent_job() {
-        job.reserved = reserved;
+        job.reserved[0] = reserved;
     }
     pointer(queue.submit())
 }
@@ -185,12 +201,31 @@ fn pointer(job: Option<&mut Job>) -> *mut Job {
 /// `out` points to a pointer, which is set to null if the call fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn convoy_mgr_new(tier: c_int, out: *mut *mut Mgr) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { convoy_mgr_new_batch(tier, CONVOY_BATCH, out) }
+}
+
+/// The same for a manager that works on another number of jobs together, 1 to CONVOY_BATCH_MAX: few for little delay, a
+/// multiple of 16 for full lanes. With 1 each job comes back from convoy_submit_job at once.
+///
+/// # Safety
+///
+/// As for convoy_mgr_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_mgr_new_batch(
+    tier: c_int,
+    batch: usize,
+    out: *mut *mut Mgr,
+) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { raw::place(out, &[]) }?;
+        if !(1..=CONVOY_BATCH_MAX).contains(&batch) {
+            return Err(Error::Length);
+        }
         let cpu = raw::cpu()?;
         let runner = Runner::new(&cpu, raw::tier(&cpu, tier)?)?;
-        let queue = Queue::try_new(Translator { runner }, Manager::BATCH)?;
+        let queue = Queue::try_new(Translator { runner }, batch)?;
         *out = Box::into_raw(try_box(Mgr { queue })?);
         Ok(())
     })
@@ -288,6 +323,34 @@ pub unsafe extern "C" fn convoy_flush_job(mgr: *mut Mgr) -> *mut Job {
     pointer(unsafe { queue(mgr) }.and_then(Queue::flush))
 }
 
+/// Works on every job in line, and hands back at most `max` of the earliest: their places go into `jobs`. Returns how
+/// many those are. What convoy_submit_job says of a job that was handed back holds for each of them.
+///
+/// # Safety
+///
+/// As for convoy_submit_job; `jobs` points to room for `max` pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_flush_burst(
+    mgr: *mut Mgr,
+    jobs: *mut *mut Job,
+    max: usize,
+) -> usize {
+    if jobs.is_null() || !jobs.is_aligned() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let Some(queue) = (unsafe { queue(mgr) }) else { return 0 };
+    let mut count = 0;
+    while count < max {
+        let done = if count == 0 { queue.flush() } else { queue.completed() };
+        let Some(done) = done else { break };
+        // SAFETY: the caller promises room for `max`, and there are fewer yet.
+        unsafe { jobs.wrapping_add(count).write(done) };
+        count += 1;
+    }
+    count
+}
+
 /// How many jobs are in line: submitted and not handed back.
 ///
 /// # Safety
@@ -368,6 +431,7 @@ pub unsafe extern "C" fn convoy_submit_burst_nocheck(
 const _: () = {
     assert!(Tier::ALL.len() == crate::types::CONVOY_TIER_VAES512 as usize);
     assert!(Manager::BATCH == CONVOY_BATCH);
+    assert!(Queue::<Job, Translator>::MAX_BATCH == CONVOY_BATCH_MAX);
 };
 
 #[cfg(test)]

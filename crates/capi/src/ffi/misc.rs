@@ -7,9 +7,13 @@ use zeroize::Zeroize;
 
 use super::raw;
 use crate::types::{
-    CONVOY_ERR_ARGS, CONVOY_ERR_ENVIRONMENT, CONVOY_ERR_FORGED, CONVOY_ERR_INTERNAL,
-    CONVOY_ERR_LENGTH, CONVOY_ERR_MEMORY, CONVOY_ERR_NULL, CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE,
-    CONVOY_ERR_TIER, CONVOY_OK,
+    CONVOY_ERR_AAD, CONVOY_ERR_AAD_LEN, CONVOY_ERR_ARGS, CONVOY_ERR_CHAIN_ORDER,
+    CONVOY_ERR_CIPHER_DIRECTION, CONVOY_ERR_CIPHER_KEY, CONVOY_ERR_CIPHER_LEN,
+    CONVOY_ERR_CIPHER_MODE, CONVOY_ERR_DST, CONVOY_ERR_ENVIRONMENT, CONVOY_ERR_FORGED,
+    CONVOY_ERR_HASH_ALG, CONVOY_ERR_HASH_KEY, CONVOY_ERR_HASH_LEN, CONVOY_ERR_INTERNAL,
+    CONVOY_ERR_IV, CONVOY_ERR_IV_LEN, CONVOY_ERR_LENGTH, CONVOY_ERR_MEMORY, CONVOY_ERR_NULL,
+    CONVOY_ERR_OVERLAP, CONVOY_ERR_SRC, CONVOY_ERR_STATE, CONVOY_ERR_TAG, CONVOY_ERR_TAG_LEN,
+    CONVOY_ERR_TIER, CONVOY_ERR_TRAILER, CONVOY_ERR_TRAILER_LEN, CONVOY_OK, CONVOY_VERSION,
 };
 
 /// The number of a tier.
@@ -24,7 +28,13 @@ pub extern "C" fn convoy_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// What an error means, in English; never null.
+/// The version of the library as CONVOY_VERSION is that of the header: a program that was built for another finds out.
+#[unsafe(no_mangle)]
+pub extern "C" fn convoy_version_number() -> u32 {
+    CONVOY_VERSION
+}
+
+/// What an error of a call or a job means, in English; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn convoy_strerror(error: c_int) -> *const c_char {
     let text = match error {
@@ -41,6 +51,28 @@ pub extern "C" fn convoy_strerror(error: c_int) -> *const c_char {
         CONVOY_ERR_STATE => c"the stream is asked for what does not come now",
         CONVOY_ERR_INTERNAL => c"a defect of the library",
         CONVOY_ERR_MEMORY => c"out of memory",
+        CONVOY_ERR_CIPHER_MODE => c"the job's cipher_mode names no cipher",
+        CONVOY_ERR_CIPHER_DIRECTION => c"the job's cipher_direction is neither encrypt nor decrypt",
+        CONVOY_ERR_HASH_ALG => c"the job's hash_alg names no MAC, or one beside an AEAD",
+        CONVOY_ERR_CHAIN_ORDER => c"the job's chain_order names no order",
+        CONVOY_ERR_CIPHER_KEY => {
+            c"the job's cipher_key is null, misaligned, not set up, or of another kind"
+        }
+        CONVOY_ERR_HASH_KEY => {
+            c"the job's hash_key is null, misaligned, not set up, or of another MAC"
+        }
+        CONVOY_ERR_IV_LEN => c"the job's iv_len is not one that its cipher takes",
+        CONVOY_ERR_CIPHER_LEN => c"the job's cipher_len is no whole blocks, or too large",
+        CONVOY_ERR_HASH_LEN => c"the job's hash_len is too large",
+        CONVOY_ERR_AAD_LEN => c"the job's aad_len is not 0, and its cipher is no AEAD",
+        CONVOY_ERR_TRAILER_LEN => c"the job's trailer_len is above 16, or not 0 without a MAC",
+        CONVOY_ERR_TAG_LEN => c"the job's tag_len is not one that its algorithm has",
+        CONVOY_ERR_SRC => c"the job's src is null",
+        CONVOY_ERR_DST => c"the job's dst is null",
+        CONVOY_ERR_IV => c"the job's iv is null",
+        CONVOY_ERR_AAD => c"the job's aad is null",
+        CONVOY_ERR_TRAILER => c"the job's trailer is null",
+        CONVOY_ERR_TAG => c"the job's tag is null",
         _ => c"no error of this library",
     };
     text.as_ptr()
@@ -103,6 +135,15 @@ mod tests {
     use std::ffi::CStr;
 
     use super::*;
+
+    #[test]
+    fn the_header_has_the_version_of_the_library() {
+        use crate::types::{CONVOY_VERSION_MAJOR, CONVOY_VERSION_MINOR, CONVOY_VERSION_PATCH};
+        let [major, minor, patch] =
+            [CONVOY_VERSION_MAJOR, CONVOY_VERSION_MINOR, CONVOY_VERSION_PATCH];
+        assert_eq!(format!("{major}.{minor}.{patch}"), env!("CARGO_PKG_VERSION"));
+        assert_eq!(convoy_version_number(), major << 16 | minor << 8 | patch);
+    }
 
     #[test]
     fn tiers_have_their_names_and_numbers() {

@@ -6,6 +6,7 @@
 
 mod aead;
 mod keys;
+mod long_ivs;
 mod manager;
 mod misc;
 #[cfg(test)]
@@ -13,8 +14,12 @@ mod misuse_tests;
 #[cfg(test)]
 mod packet_tests;
 mod packets;
+#[cfg(test)]
+mod random_tests;
 mod raw;
 mod stream;
+#[cfg(test)]
+mod vector_tests;
 mod view;
 
 pub use aead::*;

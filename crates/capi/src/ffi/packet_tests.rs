@@ -193,8 +193,14 @@ fn every_wrong_packet_is_refused_and_nothing_of_it_touched() {
         ("a hash", Job { hash_alg: CONVOY_HASH_AES_CMAC, ..job }),
         ("unknown order", Job { chain_order: 2, ..job }),
         ("a trailer", Job { trailer: job.iv, trailer_len: 4, ..job }),
-        ("iv too short", Job { iv_len: 11, ..job }),
-        ("iv too long", Job { iv_len: 16, ..job }),
+        ("no iv", Job { iv_len: 0, ..job }),
+        ("null iv, to be hashed", Job { iv: ptr::null(), iv_len: 16, ..job }),
+        ("tag in such an iv", Job { iv_len: 16, iv: job.tag.wrapping_sub(8), ..job }),
+        ("tag too short beside one", Job { iv_len: 16, tag_len: 3, ..job }),
+        ("a hash beside one", Job { iv_len: 16, hash_alg: CONVOY_HASH_AES_CMAC, ..job }),
+        ("no direction beside one", Job { iv_len: 16, cipher_direction: 0, ..job }),
+        ("null dst beside one", Job { iv_len: 16, dst: ptr::null_mut(), ..job }),
+        ("absurd iv", Job { iv_len: usize::MAX, ..job }),
         ("tag too long", Job { tag_len: 17, ..job }),
         ("null src", Job { src: ptr::null(), ..job }),
         ("null dst", Job { dst: ptr::null_mut(), ..job }),
@@ -215,6 +221,7 @@ fn every_wrong_packet_is_refused_and_nothing_of_it_touched() {
         ("tag in src", Job { tag: job.src.cast_mut().wrapping_add(5), ..job }),
         ("tag in aad", Job { tag: job.src.cast_mut().wrapping_add(11), ..job }),
         ("text in aad", Job { aad: job.dst.wrapping_add(9), ..job }),
+        ("tag in the iv", Job { iv: job.tag, ..job }),
         ("tag in the key", Job { tag: key_memory, ..job }),
         ("text in the key", Job { dst: key_memory.wrapping_sub(20), ..job }),
         ("tag in the jobs", Job { tag: other.as_mut_ptr().cast::<u8>().wrapping_add(8), ..job }),
@@ -284,7 +291,7 @@ fn a_checked_job_is_checked_among_others_that_are_not() {
                 let lent = convoy_get_next_job(library.mgr);
                 *lent = Job { tag: job.dst.wrapping_add(30), ..job };
                 // What a caller writes there says nothing.
-                (*lent).reserved = 1;
+                (*lent).reserved[0] = 1;
                 assert!(convoy_submit_job(library.mgr).is_null());
             } else {
                 assert!(convoy_submit_job_nocheck(library.mgr).is_null());
@@ -323,7 +330,8 @@ fn keys_of_other_kinds_are_no_aead_keys() {
             assert_eq!(code, CONVOY_ERR_ARGS);
         }
         let (iv, none, mut stream) = (packet.iv.as_ptr(), ptr::null(), ptr::null_mut());
-        let code = convoy_gcm_init(wrong, CONVOY_DIRECTION_ENCRYPT, iv, none, 0, &raw mut stream);
+        let code =
+            convoy_aead_init(wrong, CONVOY_DIRECTION_ENCRYPT, iv, 12, none, 0, &raw mut stream);
         assert_eq!((code, stream), (CONVOY_ERR_ARGS, ptr::null_mut()));
     }
     assert_eq!(packet, Packet::new(0));

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::types::{
     AeadKey, CONVOY_CIPHER_AEAD, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT,
-    CONVOY_HASH_NULL, CONVOY_MAX_BYTES, CONVOY_ORDER_HASH_CIPHER, CONVOY_STATUS_COMPLETED,
-    CONVOY_STATUS_INTERNAL, Job,
+    CONVOY_HASH_NULL, CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_ORDER_HASH_CIPHER,
+    CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL, Job,
 };
 
 /// Bytes of a whole tag.
@@ -37,7 +37,7 @@ pub(super) unsafe fn run(
     for (place, job) in jobs.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
         if unsafe { push(job, is_checked(job), all, &mut seal, &mut open) } {
-            job.status = CONVOY_STATUS_COMPLETED;
+            (job.status, job.error) = (CONVOY_STATUS_COMPLETED, CONVOY_OK);
         } else {
             others.add(place);
         }
@@ -150,7 +150,8 @@ fn is_apart(job: &Job, key: *const AeadKey, all: Region) -> bool {
     if job.src != job.dst.cast_const() && to.overlaps(from) | tag.overlaps(from) {
         return false;
     }
-    let near = !(to.overlaps(aad) | tag.overlaps(to) | tag.overlaps(aad));
+    let iv = Region::within_reach(job.iv, job.iv_len);
+    let near = !(to.overlaps(aad) | tag.overlaps(to) | tag.overlaps(aad) | tag.overlaps(iv));
     // Mostly the tag is behind the text, and key and jobs are elsewhere.
     let written = to.hull(tag);
     if written.overlaps(key) | written.overlaps(all) {

@@ -26,11 +26,14 @@ pub(super) enum Error {
     Forged,
     State,
     Memory,
+    /// What a job's error says.
+    Job(c_int),
 }
 
 impl Error {
     pub(super) fn code(self) -> c_int {
         match self {
+            Self::Job(code) => code,
             Self::Null => CONVOY_ERR_NULL,
             Self::Length => CONVOY_ERR_LENGTH,
             Self::Args => CONVOY_ERR_ARGS,

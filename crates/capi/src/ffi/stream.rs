@@ -1,21 +1,83 @@
-//! AES-GCM over a message that comes in parts.
+//! AES-GCM and ChaCha20-Poly1305 over a message that comes in parts.
 
 use std::ffi::c_int;
 
 use convoy_crypto::{
-    Shared,
-    manager::{GcmStream, StreamError},
+    Shared, Suite,
+    manager::{ChaChaStream, GcmStream, StreamError},
     try_box,
 };
 
 use super::raw::{self, Error, Region, aead_key, guard, input, object_mut, output};
 use crate::types::{AeadKey, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT};
 
-/// One message on its way through AES-GCM, in parts. One thread at a time may use it.
+type SharedKey = Shared<convoy_crypto::AeadKey>;
+
+/// One message on its way through an AEAD, in parts. One thread at a time may use it.
 #[derive(Debug)]
 pub struct Stream {
     /// None once it was finished.
-    stream: Option<GcmStream<Shared<convoy_crypto::AeadKey>>>,
+    parts: Option<Parts>,
+}
+
+#[derive(Debug)]
+enum Parts {
+    Gcm(GcmStream<SharedKey>),
+    ChaCha(ChaChaStream<SharedKey>),
+}
+
+impl Parts {
+    fn new(key: SharedKey, seals: bool, iv: &[u8]) -> Result<Self, Error> {
+        if key.suite() == Suite::ChaCha20Poly1305 {
+            let begin = if seals { ChaChaStream::seal } else { ChaChaStream::open };
+            return Ok(Self::ChaCha(begin(key, iv.try_into().map_err(|_| Error::Length)?)?));
+        }
+        let begin = if seals { GcmStream::seal } else { GcmStream::open };
+        Ok(Self::Gcm(begin(key, iv)?))
+    }
+
+    fn aad(&mut self, aad: &[u8]) -> Result<(), StreamError> {
+        match self {
+            Self::Gcm(parts) => parts.aad(aad),
+            Self::ChaCha(parts) => parts.aad(aad),
+        }
+    }
+
+    /// Makes sure that an update of so many bytes succeeds.
+    fn prepare(&mut self, len: usize) -> Result<(), StreamError> {
+        match self {
+            Self::Gcm(parts) => parts.prepare(len),
+            Self::ChaCha(parts) => parts.prepare(len),
+        }
+    }
+
+    fn update(&mut self, data: &mut [u8]) -> Result<(), StreamError> {
+        match self {
+            Self::Gcm(parts) => parts.update(data),
+            Self::ChaCha(parts) => parts.update(data),
+        }
+    }
+
+    fn is_seal(&self) -> bool {
+        match self {
+            Self::Gcm(parts) => parts.is_seal(),
+            Self::ChaCha(parts) => parts.is_seal(),
+        }
+    }
+
+    fn tag(&mut self) -> Result<[u8; 16], StreamError> {
+        match self {
+            Self::Gcm(parts) => parts.tag(),
+            Self::ChaCha(parts) => parts.tag(),
+        }
+    }
+
+    fn verify(&mut self, tag: &[u8]) -> Result<bool, StreamError> {
+        match self {
+            Self::Gcm(parts) => parts.verify(tag),
+            Self::ChaCha(parts) => parts.verify(tag),
+        }
+    }
 }
 
 impl From<StreamError> for Error {
@@ -34,8 +96,10 @@ impl From<StreamError> for Error {
     }
 }
 
-/// Begins a message of AES-GCM that comes in parts (CONVOY_DIRECTION_*). An IV of 12 bytes must never
-/// be used twice with one key. Whoever began it frees it with convoy_gcm_stream_free; the key may be
+/// Begins a message of AES-GCM or ChaCha20-Poly1305, as the key says, that comes in parts
+/// (CONVOY_DIRECTION_*). The IV has 12 bytes and must never be used twice with one key; AES-GCM takes other lengths
+/// but 0 as well, and hashes those first (NIST SP 800-38D section 7.1), which costs time and some of the certainty that
+/// no two give the same counter. Whoever began the message frees it with convoy_aead_stream_free; the key may be
 /// freed before.
 ///
 /// A message that comes in one part after all costs little more than convoy_aead_encrypt; many packets at
@@ -43,51 +107,51 @@ impl From<StreamError> for Error {
 ///
 /// # Safety
 ///
-/// `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer
+/// `key` is a key; `iv` points to `iv_len` bytes, `aad` to `aad_len`; `out` points to a pointer
 /// apart from these, which is set to null if the call fails.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_gcm_init(
+pub unsafe extern "C" fn convoy_aead_init(
     key: *const AeadKey,
     direction: u32,
     iv: *const u8,
+    iv_len: usize,
     aad: *const u8,
     aad_len: usize,
     out: *mut *mut Stream,
 ) -> c_int {
     guard(|| {
-        let inputs = [(key.cast(), size_of::<AeadKey>()), (iv, 12), (aad, aad_len)];
+        let inputs = [(key.cast(), size_of::<AeadKey>()), (iv, iv_len), (aad, aad_len)];
         // SAFETY: the caller's promise.
         let out = unsafe { raw::place(out, &inputs.map(|(from, len)| Region::near(from, len))) }?;
         // SAFETY: the caller's promise.
         let key = unsafe { aead_key(key) }?;
-        let key = key.key.clone();
         // SAFETY: the caller's promise.
-        let iv = unsafe { input(iv, 12) }?;
+        let iv = unsafe { input(iv, iv_len) }?;
         // SAFETY: the caller's promise.
         let aad = unsafe { input(aad, aad_len) }?;
-        let stream = match direction {
-            CONVOY_DIRECTION_ENCRYPT => GcmStream::seal(key, iv)?,
-            CONVOY_DIRECTION_DECRYPT => GcmStream::open(key, iv)?,
+        let parts = match direction {
+            CONVOY_DIRECTION_ENCRYPT => Parts::new(key.key.clone(), true, iv)?,
+            CONVOY_DIRECTION_DECRYPT => Parts::new(key.key.clone(), false, iv)?,
             _ => return Err(Error::Args),
         };
         // In its place before there is anything secret in it, which a move would leave behind.
-        let mut stream = try_box(Stream { stream: Some(stream) })?;
-        stream.stream.as_mut().map_or(Ok(()), |stream| stream.aad(aad))?;
+        let mut stream = try_box(Stream { parts: Some(parts) })?;
+        stream.parts.as_mut().map_or(Ok(()), |parts| parts.aad(aad))?;
         *out = Box::into_raw(stream);
         Ok(())
     })
 }
 
 /// Encrypts or decrypts the next part, of any length. Decrypted text must not be used until
-/// convoy_gcm_finalize has returned CONVOY_OK. After a failure the message can still be gone on with,
+/// convoy_aead_finalize has returned CONVOY_OK. After a failure the message can still be gone on with,
 /// but for CONVOY_ERR_STATE: it was finished.
 ///
 /// # Safety
 ///
-/// `stream` came from convoy_gcm_init and was not freed; `input` and `output` point to `len` bytes.
+/// `stream` came from convoy_aead_init and was not freed; `input` and `output` point to `len` bytes.
 /// `output` is `input`, or does not overlap it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_gcm_update(
+pub unsafe extern "C" fn convoy_aead_update(
     stream: *mut Stream,
     input: *const u8,
     output: *mut u8,
@@ -97,9 +161,9 @@ pub unsafe extern "C" fn convoy_gcm_update(
         let (from, to) = (Region::new(input, len)?, Region::new(output, len)?);
         Region::of(stream)?.apart(&[from, to])?;
         // SAFETY: the caller's promise.
-        let stream = unsafe { object_mut(stream) }?.stream.as_mut().ok_or(Error::State)?;
+        let parts = unsafe { object_mut(stream) }?.parts.as_mut().ok_or(Error::State)?;
         // Before anything is copied to where it could be taken for ciphertext.
-        stream.prepare(len)?;
+        parts.prepare(len)?;
         let copied = if input == output.cast_const() {
             // SAFETY: the caller's promise.
             unsafe { raw::output(output, len) }?
@@ -112,7 +176,7 @@ pub unsafe extern "C" fn convoy_gcm_update(
             dst.copy_from_slice(src);
             dst
         };
-        Ok(stream.update(copied)?)
+        Ok(parts.update(copied)?)
     })
 }
 
@@ -122,9 +186,9 @@ pub unsafe extern "C" fn convoy_gcm_update(
 ///
 /// # Safety
 ///
-/// `stream` came from convoy_gcm_init and was not freed; `tag` points to `tag_len` bytes.
+/// `stream` came from convoy_aead_init and was not freed; `tag` points to `tag_len` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_gcm_finalize(
+pub unsafe extern "C" fn convoy_aead_finalize(
     stream: *mut Stream,
     tag: *mut u8,
     tag_len: usize,
@@ -136,7 +200,7 @@ pub unsafe extern "C" fn convoy_gcm_finalize(
         Region::new(tag, tag_len)?.apart(&[Region::of(stream)?])?;
         // SAFETY: the caller's promise.
         let stream = unsafe { object_mut(stream) }?;
-        let parts = stream.stream.as_mut().ok_or(Error::State)?;
+        let parts = stream.parts.as_mut().ok_or(Error::State)?;
         let outcome = if parts.is_seal() {
             // SAFETY: the caller's promise.
             let out = unsafe { output(tag, tag_len) }?;
@@ -148,7 +212,7 @@ pub unsafe extern "C" fn convoy_gcm_finalize(
             if parts.verify(tag)? { Ok(()) } else { Err(Error::Forged) }
         };
         // Dropped in its place, which wipes it there; taken out, it would leave its bytes behind.
-        stream.stream = None;
+        stream.parts = None;
         outcome
     })
 }
@@ -157,9 +221,9 @@ pub unsafe extern "C" fn convoy_gcm_finalize(
 ///
 /// # Safety
 ///
-/// `stream` is null, or came from convoy_gcm_init and was not freed. Nobody uses it any more.
+/// `stream` is null, or came from convoy_aead_init and was not freed. Nobody uses it any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_gcm_stream_free(stream: *mut Stream) {
+pub unsafe extern "C" fn convoy_aead_stream_free(stream: *mut Stream) {
     if !stream.is_null() && stream.is_aligned() {
         // SAFETY: the caller's promise.
         drop(unsafe { Box::from_raw(stream) });

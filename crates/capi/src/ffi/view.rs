@@ -1,18 +1,28 @@
 //! A job of C seen as one of Rust.
 
+use std::ffi::c_int;
+
 use arrayvec::ArrayVec;
 use convoy_crypto::{
     HashAlg,
-    manager::{Buffer, ChainOrder, Direction, Iv, Job as Inner, JobCipher, JobHash, Span},
+    manager::{
+        Buffer, ChainOrder, Direction, HmacKeys, Iv, Job as Inner, JobCipher, JobError, JobHash,
+        Span,
+    },
 };
 
 use super::manager::CHUNK;
 use super::raw::{Error, Region, aead_key, bytes, bytes_mut, input, object, output};
 use crate::types::{
     CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
-    CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_HASH_AES_CMAC,
-    CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_MD5, CONVOY_HASH_HMAC_SHA512, CONVOY_HASH_NULL,
-    CONVOY_MAX_BYTES, CONVOY_ORDER_CIPHER_HASH, CONVOY_ORDER_HASH_CIPHER, Job,
+    CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_ERR_AAD,
+    CONVOY_ERR_AAD_LEN, CONVOY_ERR_ARGS, CONVOY_ERR_CHAIN_ORDER, CONVOY_ERR_CIPHER_DIRECTION,
+    CONVOY_ERR_CIPHER_KEY, CONVOY_ERR_CIPHER_LEN, CONVOY_ERR_CIPHER_MODE, CONVOY_ERR_DST,
+    CONVOY_ERR_HASH_ALG, CONVOY_ERR_HASH_KEY, CONVOY_ERR_HASH_LEN, CONVOY_ERR_IV,
+    CONVOY_ERR_IV_LEN, CONVOY_ERR_LENGTH, CONVOY_ERR_SRC, CONVOY_ERR_TAG, CONVOY_ERR_TAG_LEN,
+    CONVOY_ERR_TRAILER, CONVOY_ERR_TRAILER_LEN, CONVOY_HASH_AES_CMAC, CONVOY_HASH_AES_XCBC,
+    CONVOY_HASH_HMAC_MD5, CONVOY_HASH_HMAC_SHA512, CONVOY_HASH_NULL, CONVOY_MAX_BYTES,
+    CONVOY_ORDER_CIPHER_HASH, CONVOY_ORDER_HASH_CIPHER, Job,
 };
 
 /// Whether a job is valid and asks for nothing at all, so that it need not be looked at more closely.
@@ -150,7 +160,8 @@ fn is_apart(job: &Job, whole: Span, others: &[Region; 3]) -> bool {
     if job.src != job.dst.cast_const() && to.overlaps(from) | tag.overlaps(from) {
         return false;
     }
-    let mut near = tag.overlaps(to);
+    let iv = Region::within_reach(job.iv, job.iv_len);
+    let mut near = tag.overlaps(to) | tag.overlaps(iv);
     if job.aad_len | job.trailer_len != 0 {
         let aad = Region::within_reach(job.aad, job.aad_len);
         let trailer = Region::within_reach(job.trailer, job.trailer_len);
@@ -181,7 +192,7 @@ fn within(whole: Span, span: Span) -> Span {
 /// As for [`push`].
 #[cold]
 #[inline(never)]
-unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
+pub(super) unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
     // SAFETY: the caller's promise is passed on.
     let (cipher, cipher_key) = unsafe { cipher(job) }?;
     // SAFETY: as above.
@@ -189,7 +200,7 @@ unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
     let order = match job.chain_order {
         CONVOY_ORDER_CIPHER_HASH => ChainOrder::CipherThenHash,
         CONVOY_ORDER_HASH_CIPHER => ChainOrder::HashThenCipher,
-        _ => return Err(Error::Args),
+        _ => return Err(Error::Job(CONVOY_ERR_CHAIN_ORDER)),
     };
     let cipher_span = span(job.cipher_offset, job.cipher_len)?;
     let hash_span = match hash {
@@ -200,8 +211,10 @@ unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
     // Only what the job covers becomes a slice: additional data may lie in front of it.
     let (src, dst) = if whole.len == 0 {
         (job.src, job.dst)
-    } else if job.src.is_null() || job.dst.is_null() {
-        return Err(Error::Null);
+    } else if job.src.is_null() {
+        return Err(Error::Job(CONVOY_ERR_SRC));
+    } else if job.dst.is_null() {
+        return Err(Error::Job(CONVOY_ERR_DST));
     } else {
         // That the ends of both can be told makes sure that the beginnings are what they seem.
         let end = whole.offset + whole.len;
@@ -210,10 +223,12 @@ unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
         (job.src.wrapping_add(whole.offset), job.dst.wrapping_add(whole.offset))
     };
     let (from, to) = (Region::new(src, whole.len)?, Region::new(dst, whole.len)?);
-    let (tag, aad) = (Region::new(job.tag, job.tag_len)?, Region::new(job.aad, job.aad_len)?);
-    let trailer = Region::new(job.trailer, job.trailer_len)?;
+    let tag = region(job.tag, job.tag_len, CONVOY_ERR_TAG)?;
+    let aad = region(job.aad, job.aad_len, CONVOY_ERR_AAD)?;
+    let trailer = region(job.trailer, job.trailer_len, CONVOY_ERR_TRAILER)?;
+    let iv = region(job.iv, job.iv_len, CONVOY_ERR_IV)?;
     to.apart(&[aad, trailer, cipher_key, hash_key, jobs])?;
-    tag.apart(&[from, to, aad, trailer, cipher_key, hash_key, jobs])?;
+    tag.apart(&[from, to, aad, trailer, iv, cipher_key, hash_key, jobs])?;
     // SAFETY: the caller's promise, for the IV. It may lie in what is worked on, so it is copied before
     // there is a reference to that.
     let iv = Iv::new(unsafe { input(job.iv, job.iv_len) }?);
@@ -241,6 +256,14 @@ unsafe fn careful<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
     (view.hash, view.hash_span) = (hash, within(whole, hash_span));
     (view.order, view.iv, view.aad, view.trailer, view.tag) = (order, iv, aad, trailer, tag);
     Ok(view)
+}
+
+/// As [`Region::new`], with an error of its own for null.
+fn region(pointer: *const u8, len: usize, null: c_int) -> Result<Region, Error> {
+    Region::new(pointer, len).map_err(|error| match error {
+        Error::Null => Error::Job(null),
+        other => other,
+    })
 }
 
 fn span(offset: usize, len: usize) -> Result<Span, Error> {
@@ -271,8 +294,12 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
         CONVOY_DIRECTION_ENCRYPT => Direction::Encrypt,
         CONVOY_DIRECTION_DECRYPT => Direction::Decrypt,
         _ if job.cipher_mode == CONVOY_CIPHER_NULL => Direction::Encrypt,
-        _ => return Err(Error::Args),
+        _ if !(CONVOY_CIPHER_NULL..=CONVOY_CIPHER_AEAD).contains(&job.cipher_mode) => {
+            return Err(Error::Job(CONVOY_ERR_CIPHER_MODE));
+        }
+        _ => return Err(Error::Job(CONVOY_ERR_CIPHER_DIRECTION)),
     };
+    let wrong_key = |_| Error::Job(CONVOY_ERR_CIPHER_KEY);
     let key = job.cipher_key;
     // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
     let (enc, dec, aead) = (unsafe { key.enc }, unsafe { key.dec }, unsafe { key.aead });
@@ -280,12 +307,12 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
         (CONVOY_CIPHER_NULL, _) => (JobCipher::Null, Region::NONE),
         (CONVOY_CIPHER_CBC, Direction::Decrypt) => {
             // SAFETY: the mode says which key is meant; key types of both sides have one layout.
-            let key = unsafe { object(dec.cast()) }?;
+            let key = unsafe { object(dec.cast()) }.map_err(wrong_key)?;
             (JobCipher::CbcDecrypt(key), Region::of(dec)?)
         }
         (CONVOY_CIPHER_CBC | CONVOY_CIPHER_CTR | CONVOY_CIPHER_CCM, _) => {
             // SAFETY: as above.
-            let key = unsafe { object(enc.cast()) }?;
+            let key = unsafe { object(enc.cast()) }.map_err(wrong_key)?;
             let cipher = match job.cipher_mode {
                 CONVOY_CIPHER_CBC => JobCipher::CbcEncrypt(key),
                 CONVOY_CIPHER_CTR => JobCipher::Ctr(key),
@@ -295,10 +322,10 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
         }
         (CONVOY_CIPHER_AEAD, _) => {
             // SAFETY: as above; the pointer came from this library.
-            let key = unsafe { aead_key(aead) }?;
+            let key = unsafe { aead_key(aead) }.map_err(wrong_key)?;
             (JobCipher::Aead(&key.key, direction), Region::of(aead)?)
         }
-        _ => return Err(Error::Args),
+        _ => return Err(Error::Job(CONVOY_ERR_CIPHER_MODE)),
     })
 }
 
@@ -306,6 +333,7 @@ unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
 ///
 /// As for [`push`].
 unsafe fn hash<'a>(job: &Job) -> Result<(JobHash<'a>, Region), Error> {
+    let wrong_key = |_| Error::Job(CONVOY_ERR_HASH_KEY);
     let key = job.hash_key;
     // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
     let (hmac, xcbc, cmac) = (unsafe { key.hmac }, unsafe { key.xcbc }, unsafe { key.cmac });
@@ -314,22 +342,41 @@ unsafe fn hash<'a>(job: &Job) -> Result<(JobHash<'a>, Region), Error> {
         number @ CONVOY_HASH_HMAC_MD5..=CONVOY_HASH_HMAC_SHA512 => {
             // SAFETY: the algorithm says which key is meant; key types of both sides have one
             // layout.
-            let keys: &convoy_crypto::manager::HmacKeys = unsafe { object(hmac.cast()) }?;
+            let keys: &HmacKeys = unsafe { object(hmac.cast()) }.map_err(wrong_key)?;
             if keys.alg() != hash_alg(number) {
-                return Err(Error::Args);
+                return Err(Error::Job(CONVOY_ERR_HASH_KEY));
             }
             (JobHash::Hmac(keys), Region::of(hmac)?)
         }
         CONVOY_HASH_AES_XCBC => {
             // SAFETY: as above.
-            (JobHash::Xcbc(unsafe { object(xcbc.cast()) }?), Region::of(xcbc)?)
+            (JobHash::Xcbc(unsafe { object(xcbc.cast()) }.map_err(wrong_key)?), Region::of(xcbc)?)
         }
         CONVOY_HASH_AES_CMAC => {
             // SAFETY: as above.
-            (JobHash::Cmac(unsafe { object(cmac.cast()) }?), Region::of(cmac)?)
+            (JobHash::Cmac(unsafe { object(cmac.cast()) }.map_err(wrong_key)?), Region::of(cmac)?)
         }
-        _ => return Err(Error::Args),
+        _ => return Err(Error::Job(CONVOY_ERR_HASH_ALG)),
     })
+}
+
+/// What a job's error says of what the manager found.
+pub(super) fn code_of(error: JobError) -> c_int {
+    match error {
+        JobError::Cipher => CONVOY_ERR_CIPHER_MODE,
+        JobError::CipherKey => CONVOY_ERR_CIPHER_KEY,
+        JobError::HashKey => CONVOY_ERR_HASH_KEY,
+        JobError::Hash => CONVOY_ERR_HASH_ALG,
+        JobError::IvLength => CONVOY_ERR_IV_LEN,
+        JobError::CipherLength => CONVOY_ERR_CIPHER_LEN,
+        JobError::HashLength => CONVOY_ERR_HASH_LEN,
+        JobError::Aad => CONVOY_ERR_AAD_LEN,
+        JobError::Trailer => CONVOY_ERR_TRAILER_LEN,
+        JobError::TagLength => CONVOY_ERR_TAG_LEN,
+        // What is described here has neither.
+        JobError::Span | JobError::ReadOnly => CONVOY_ERR_LENGTH,
+        _ => CONVOY_ERR_ARGS,
+    }
 }
 
 /// The hash of an HMAC's number.
@@ -386,7 +433,7 @@ mod tests {
     #[test]
     fn jobs_that_only_authenticate_take_no_reference_to_write() {
         let (mut bytes, mut tag) = ([0u8; 64], [0u8; 16]);
-        let key = convoy_crypto::manager::HmacKeys::new(
+        let key = HmacKeys::new(
             &convoy_crypto::Cpu::without("").unwrap(),
             HashAlg::Md5,
             &convoy_crypto::SecretBytes::copy_from(b"key"),

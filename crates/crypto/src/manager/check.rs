@@ -1,6 +1,6 @@
 //! Whether a job's parts fit together, and which passes it then takes part in.
 
-use super::job::{Buffer, ChainOrder, Direction, Job, JobCipher, JobHash, Plan, Span};
+use super::job::{Buffer, ChainOrder, Direction, Job, JobCipher, JobError, JobHash, Plan, Span};
 use crate::{GcmParams, KeyBits, Suite, pass::TRAILER_MAX};
 
 /// Classes of ciphers: what one pass works on together. Those of AES have three numbers each, for
@@ -28,31 +28,31 @@ const LANE_MAX: u64 = u32::MAX as u64;
 /// section 2.8).
 const CHACHA_MAX: u64 = ((1 << 32) - 2) * 64;
 
-/// The part that the spans cover together; none if one reaches beyond the buffer.
-pub(super) fn cover(job: &Job<'_>) -> Option<Span> {
+/// The part that the spans cover together.
+fn cover(job: &Job<'_>) -> Result<Span, JobError> {
     let room = job.buffer.len();
-    let end = job.cipher_span.end().filter(|&end| end <= room)?;
+    let within = |span: Span| span.end().filter(|&end| end <= room).ok_or(JobError::Span);
+    let end = within(job.cipher_span)?;
     if matches!(job.hash, JobHash::Null) {
-        return Some(job.cipher_span);
+        return Ok(job.cipher_span);
     }
-    let hash_end = job.hash_span.end().filter(|&end| end <= room)?;
+    let hash_end = within(job.hash_span)?;
     if job.hash_span.len == 0 {
-        return Some(job.cipher_span);
+        return Ok(job.cipher_span);
     }
     if job.cipher_span.len == 0 {
-        return Some(job.hash_span);
+        return Ok(job.hash_span);
     }
     let offset = job.cipher_span.offset.min(job.hash_span.offset);
-    Some(Span { offset, len: end.max(hash_end) - offset })
+    Ok(Span { offset, len: end.max(hash_end) - offset })
 }
 
-/// The passes that the job takes part in; none if it is invalid. A job out of place has what it
-/// covers copied.
-pub(super) fn prepare(job: &mut Job<'_>) -> Option<Plan> {
+/// The passes that the job takes part in. A job out of place has what it covers copied.
+pub(super) fn prepare(job: &mut Job<'_>) -> Result<Plan, JobError> {
     let cover = cover(job)?;
     let cipher = cipher_class(job)?;
     if matches!(job.buffer, Buffer::ReadOnly(_)) && cipher != Plan::NONE {
-        return None;
+        return Err(JobError::ReadOnly);
     }
     let mac = if is_aead(job) {
         aead_rest(job)?;
@@ -70,9 +70,11 @@ pub(super) fn prepare(job: &mut Job<'_>) -> Option<Plan> {
     }
     if let Buffer::Copy { src, dst } = &mut job.buffer {
         let range = cover.offset..cover.offset + cover.len;
-        dst.get_mut(range.clone())?.copy_from_slice(src.get(range)?);
+        let (from, to) = (src.get(range.clone()), dst.get_mut(range));
+        let (Some(from), Some(to)) = (from, to) else { return Err(JobError::Span) };
+        to.copy_from_slice(from);
     }
-    Some(match job.order {
+    Ok(match job.order {
         ChainOrder::CipherThenHash => Plan { cipher, early_mac: Plan::NONE, late_mac: mac },
         ChainOrder::HashThenCipher => Plan { cipher, early_mac: mac, late_mac: Plan::NONE },
     })
@@ -82,79 +84,97 @@ fn is_aead(job: &Job<'_>) -> bool {
     matches!(job.cipher, JobCipher::Ccm(..) | JobCipher::Aead(..))
 }
 
-fn cipher_class(job: &Job<'_>) -> Option<u8> {
+fn cipher_class(job: &Job<'_>) -> Result<u8, JobError> {
     let (iv, len) = (job.iv.len, job.cipher_span.len);
-    let cbc = iv == 16 && len.is_multiple_of(16) && len as u64 <= LANE_MAX;
-    let (fits, class) = match job.cipher {
-        JobCipher::Unset => return None,
-        JobCipher::Null => (true, Plan::NONE),
-        JobCipher::CbcEncrypt(key) => (cbc, cipher::CBC_ENCRYPT + key.bits()? as u8),
-        JobCipher::CbcDecrypt(key) => (cbc, cipher::CBC_DECRYPT + key.bits()? as u8),
+    let size = |bits: Option<KeyBits>| bits.map(|bits| bits as u8).ok_or(JobError::CipherKey);
+    let cbc = (iv == 16, len.is_multiple_of(16) && len as u64 <= LANE_MAX);
+    let ((iv_fits, length_fits), class) = match job.cipher {
+        JobCipher::Unset => return Err(JobError::Cipher),
+        JobCipher::Null => return Ok(Plan::NONE),
+        JobCipher::CbcEncrypt(key) => (cbc, cipher::CBC_ENCRYPT + size(key.bits())?),
+        JobCipher::CbcDecrypt(key) => (cbc, cipher::CBC_DECRYPT + size(key.bits())?),
         JobCipher::Ctr(key) => {
             // As many blocks as 32 bits count.
-            let fits = matches!(iv, 12 | 16) && len as u64 <= 1 << 36;
-            (fits, cipher::CTR + key.bits()? as u8)
+            let fits = (matches!(iv, 12 | 16), len as u64 <= 1 << 36);
+            (fits, cipher::CTR + size(key.bits())?)
         }
         JobCipher::Ccm(key, direction) => {
-            let field = 8 * u32::from(15u8.checked_sub(iv)?);
-            let short = 1u64.checked_shl(field).is_none_or(|limit| (len as u64) < limit);
-            let fits = (7..=13).contains(&iv) && short;
             let first = match direction {
                 Direction::Encrypt => cipher::CCM_SEAL,
                 Direction::Decrypt => cipher::CCM_OPEN,
             };
-            (fits, first + key.bits()? as u8)
+            let field = 8 * u32::from(15u8.saturating_sub(iv));
+            let short = 1u64.checked_shl(field).is_none_or(|limit| (len as u64) < limit);
+            (((7..=13).contains(&iv), short), first + size(key.bits())?)
         }
         JobCipher::Aead(key, direction) => {
             let limit = match key.suite() {
                 Suite::Gcm(_) => GcmParams::MAX_DATA,
                 Suite::Gmac(_) => 1 << 60,
                 Suite::ChaCha20Poly1305 => CHACHA_MAX,
-                Suite::Ccm { .. } | Suite::Pair { .. } => return None,
+                Suite::Ccm { .. } | Suite::Pair { .. } => return Err(JobError::CipherKey),
             };
             let class = match direction {
                 Direction::Encrypt => cipher::AEAD_SEAL,
                 Direction::Decrypt => cipher::AEAD_OPEN,
             };
-            (iv == 12 && len as u64 <= limit, class)
+            ((iv == 12, len as u64 <= limit), class)
         }
     };
-    fits.then_some(class)
+    match (iv_fits, length_fits) {
+        (true, true) => Ok(class),
+        (false, _) => Err(JobError::IvLength),
+        (true, false) => Err(JobError::CipherLength),
+    }
 }
 
 /// What an AEAD job has beside cipher and IV.
-fn aead_rest(job: &Job<'_>) -> Option<()> {
+fn aead_rest(job: &Job<'_>) -> Result<(), JobError> {
     let tag = job.tag.len();
     let tag_fits = match job.cipher {
         JobCipher::Aead(key, _) => tag <= key.suite().icv_bytes(),
         _ => tag <= 16 && tag.is_multiple_of(2),
     };
-    let fits = matches!(job.hash, JobHash::Null)
-        && job.trailer.is_empty()
-        && tag >= 4
-        && tag_fits
-        && (job.aad.len() as u64) < 1 << 60;
-    fits.then_some(())
+    if !matches!(job.hash, JobHash::Null) {
+        return Err(JobError::Hash);
+    }
+    if !job.trailer.is_empty() {
+        return Err(JobError::Trailer);
+    }
+    if tag < 4 || !tag_fits {
+        return Err(JobError::TagLength);
+    }
+    if job.aad.len() as u64 >= 1 << 60 { Err(JobError::Aad) } else { Ok(()) }
 }
 
-fn mac_class(job: &Job<'_>) -> Option<u8> {
+fn mac_class(job: &Job<'_>) -> Result<u8, JobError> {
     let (class, whole) = match job.hash {
         JobHash::Null => {
-            let nothing = job.tag.is_empty() && job.trailer.is_empty() && job.aad.is_empty();
-            return nothing.then_some(Plan::NONE);
+            return match (job.tag.is_empty(), job.trailer.is_empty(), job.aad.is_empty()) {
+                (true, true, true) => Ok(Plan::NONE),
+                (false, ..) => Err(JobError::TagLength),
+                (true, false, _) => Err(JobError::Trailer),
+                (true, true, false) => Err(JobError::Aad),
+            };
         }
         JobHash::Hmac(key) => {
-            let alg = key.alg()?;
+            let alg = key.alg().ok_or(JobError::HashKey)?;
             (alg as u8, alg.digest_bytes())
         }
-        JobHash::Xcbc(key) => (mac::CBC_MAC + KeyBits::Aes128 as u8, key.is_set().then_some(16)?),
-        JobHash::Cmac(key) => (mac::CBC_MAC + key.bits()? as u8, 16),
+        JobHash::Xcbc(key) if key.is_set() => (mac::CBC_MAC + KeyBits::Aes128 as u8, 16),
+        JobHash::Xcbc(_) => return Err(JobError::HashKey),
+        JobHash::Cmac(key) => (mac::CBC_MAC + key.bits().ok_or(JobError::HashKey)? as u8, 16),
     };
-    let fits = (4..=whole).contains(&job.tag.len())
-        && job.hash_span.len as u64 <= LANE_MAX
-        && job.trailer.len() <= TRAILER_MAX
-        && job.aad.is_empty();
-    fits.then_some(class)
+    let fits = [
+        ((4..=whole).contains(&job.tag.len()), JobError::TagLength),
+        (job.hash_span.len as u64 <= LANE_MAX, JobError::HashLength),
+        (job.trailer.len() <= TRAILER_MAX, JobError::Trailer),
+        (job.aad.is_empty(), JobError::Aad),
+    ];
+    match fits.into_iter().find(|(fits, _)| !fits) {
+        None => Ok(class),
+        Some((_, error)) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -175,7 +195,7 @@ mod tests {
             let mut job = Job { buffer: Buffer::ReadOnly(&[7; 50]), cipher, ..Job::default() };
             (job.hash, job.tag, job.iv) = (JobHash::Cmac(&cmac), &mut tag, [0; 12].into());
             (job.cipher_span, job.hash_span) = (Span::new(0, 50), Span::new(0, 50));
-            assert_eq!(prepare(&mut job).is_some(), fits);
+            assert_eq!(prepare(&mut job).is_ok(), fits);
         }
     }
 
@@ -190,14 +210,14 @@ mod tests {
             let mut job = Job { hash, tag: &mut tag, ..Job::default() };
             for (len, fits) in [(u32::MAX as usize, true), (1 << 32, false), (1 << 40, false)] {
                 job.hash_span = Span::new(0, len);
-                assert_eq!(mac_class(&job).is_some(), fits, "{hash:?} over {len} bytes");
+                assert_eq!(mac_class(&job).is_ok(), fits, "{hash:?} over {len} bytes");
             }
         }
         let mut job = Job { cipher: JobCipher::CbcEncrypt(&aes), ..Job::default() };
         job.iv = [0; 16].into();
         for (len, fits) in [((1 << 32) - 16, true), (1 << 32, false), (1 << 40, false)] {
             job.cipher_span = Span::new(0, len);
-            assert_eq!(cipher_class(&job).is_some(), fits, "CBC over {len} bytes");
+            assert_eq!(cipher_class(&job).is_ok(), fits, "CBC over {len} bytes");
         }
     }
 }

@@ -43,6 +43,7 @@ pub struct Job<'a> {
     /// The caller's own.
     pub user_data2: usize,
     pub(super) status: Status,
+    pub(super) error: Option<JobError>,
     pub(super) plan: Plan,
 }
 
@@ -52,6 +53,13 @@ impl Job<'_> {
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
+    }
+
+    /// Why the job is [`Status::InvalidArgs`]; none if it is not.
+    #[inline]
+    #[must_use]
+    pub fn error(&self) -> Option<JobError> {
+        self.error
     }
 }
 
@@ -78,6 +86,48 @@ pub enum Status {
     Completed,
     /// Its parts do not fit together; nothing was done.
     InvalidArgs,
+}
+
+/// What of a job does not fit: the first thing that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// No cipher was set.
+    #[error("no cipher is set; a job without one has the cipher NULL")]
+    Cipher,
+    /// The cipher's key was not set up, or is one of a suite that jobs do not have.
+    #[error("the cipher's key is not set up, or of another suite")]
+    CipherKey,
+    /// The MAC's key was not set up.
+    #[error("the MAC's key is not set up")]
+    HashKey,
+    /// A MAC beside an AEAD.
+    #[error("an AEAD has no MAC beside it")]
+    Hash,
+    /// A span reaches beyond the buffer.
+    #[error("a span reaches beyond the buffer")]
+    Span,
+    /// A cipher is to work on what may only be read.
+    #[error("a cipher writes, and the buffer may only be read")]
+    ReadOnly,
+    /// An IV of a length that the cipher does not take.
+    #[error("the IV has a length that the cipher does not take")]
+    IvLength,
+    /// Text of a length that the cipher does not take: no whole blocks, or too many.
+    #[error("the text is not whole blocks, or longer than the cipher takes")]
+    CipherLength,
+    /// More text than a MAC takes.
+    #[error("the text is longer than the MAC takes")]
+    HashLength,
+    /// Additional data without an AEAD, or too much of it.
+    #[error("additional data without an AEAD, or too much of it")]
+    Aad,
+    /// A trailer without a MAC, or of more than 16 bytes.
+    #[error("a trailer without a MAC, or longer than 16 bytes")]
+    Trailer,
+    /// A tag of a length that the algorithm does not have, or without one.
+    #[error("the tag has a length that the algorithm does not have")]
+    TagLength,
 }
 
 /// A packet's memory.

@@ -59,7 +59,7 @@ mod stream;
 
 pub use chacha_stream::ChaChaStream;
 pub use job::{
-    Buffer, ChainOrder, Direction, Iv, Job, JobCipher, JobHash, Span, Status, tags_match,
+    Buffer, ChainOrder, Direction, Iv, Job, JobCipher, JobError, JobHash, Span, Status, tags_match,
 };
 pub use keys::{
     AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, XcbcKey, chaining_bytes, one_block,

@@ -85,13 +85,17 @@ impl Runner {
     fn run_chunk(&self, jobs: &mut [Job<'_>]) -> bool {
         let (mut early, mut ciphers, mut late) = (0, 0, 0);
         for job in &mut *jobs {
-            if let Some(plan) = check::prepare(job) {
-                (job.status, job.plan) = (Status::Completed, plan);
-                early |= 1 << plan.early_mac;
-                ciphers |= 1 << plan.cipher;
-                late |= 1 << plan.late_mac;
-            } else {
-                (job.status, job.plan) = (Status::InvalidArgs, Plan::NOTHING);
+            match check::prepare(job) {
+                Ok(plan) => {
+                    (job.status, job.error, job.plan) = (Status::Completed, None, plan);
+                    early |= 1 << plan.early_mac;
+                    ciphers |= 1 << plan.cipher;
+                    late |= 1 << plan.late_mac;
+                }
+                Err(error) => {
+                    (job.status, job.error) = (Status::InvalidArgs, Some(error));
+                    job.plan = Plan::NOTHING;
+                }
             }
         }
         classes(early).for_each(|class| self.mac(jobs, class, |plan| plan.early_mac));

@@ -444,6 +444,25 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         Ok(matches)
     }
 
+    /// Ends a message that is opened without verifying it: the tag that it should have. Whoever calls this compares it
+    /// with the one that came, in constant time (as [`tags_match`](super::tags_match) does), and throws everything
+    /// that came out away if the two differ; it is secret then.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Ended`] if the message was ended before; for one that is sealed, too.
+    pub fn expected_tag(&mut self) -> Result<[u8; 16], StreamError> {
+        if self.seal || self.phase == Phase::Verified {
+            return Err(StreamError::Ended);
+        }
+        self.finish();
+        let tag = self.state.hash;
+        (self.state.hash, self.state.mask) = ([0; 16], [0; 16]);
+        self.phase = Phase::Verified;
+        wipe_message(self.key.tier() == Tier::Portable);
+        Ok(tag)
+    }
+
     fn gcm(&self) -> Result<Gcm<'_>, StreamError> {
         let key = self.key.inner();
         Gcm::of(key).ok_or_else(|| StreamError::NotGcm(key.suite()))
