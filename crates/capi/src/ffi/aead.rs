@@ -9,7 +9,10 @@ use convoy_crypto::{
 };
 use zeroize::{Zeroize, Zeroizing};
 
-use super::raw::{self, Error, Region, aead_key, bytes, bytes_mut, guard, input, object, output};
+use super::raw::{
+    self, Error, IN_REACH, Region, TAG_BYTES, aead_key, bytes, bytes_mut, guard, input, object,
+    output, reach,
+};
 use crate::types::{AeadKey, AesEncKey, CONVOY_MAX_BYTES};
 
 /// # Safety
@@ -104,9 +107,6 @@ pub unsafe extern "C" fn convoy_aead_key_free(key: *mut AeadKey) {
     }
 }
 
-/// Bytes of a whole tag.
-const TAG_BYTES: usize = 16;
-
 /// The pointers and lengths of a direct call.
 struct Message {
     iv: (*const u8, usize),
@@ -129,15 +129,13 @@ impl Message {
     #[inline(always)]
     fn is_usual(&self, key: Region) -> bool {
         let lengths = self.len | self.aad.1 | self.iv.1;
-        // Null becomes the highest address.
-        let below = |address: usize, len: usize| (address | usize::from(len == 0)).wrapping_sub(1);
-        let addresses = below(self.input.addr(), self.len)
-            | below(self.output.addr(), self.len)
-            | below(self.iv.0.addr(), self.iv.1)
-            | below(self.aad.0.addr(), self.aad.1)
-            | below(self.tag.addr(), 1);
+        let addresses = reach(self.input, self.len)
+            | reach(self.output, self.len)
+            | reach(self.iv.0, self.iv.1)
+            | reach(self.aad.0, self.aad.1)
+            | reach(self.tag, 1);
         if (lengths >= CONVOY_MAX_BYTES)
-            | (addresses >= isize::MAX.cast_unsigned())
+            | (addresses >= IN_REACH)
             | !(4..=TAG_BYTES).contains(&self.tag_len)
         {
             return false;

@@ -7,16 +7,13 @@ use convoy_crypto::{Nonce, OpenOp, SealOp, open_burst, seal_burst};
 
 use super::{
     manager::{CHUNK, Places},
-    raw::{Region, aead_key, bytes, bytes_mut},
+    raw::{IN_REACH, Region, TAG_BYTES, aead_key, bytes, bytes_mut, reach},
 };
 use crate::types::{
     AeadKey, CONVOY_CIPHER_AEAD, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT,
     CONVOY_HASH_NULL, CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_ORDER_HASH_CIPHER,
     CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL, Job,
 };
-
-/// Bytes of a whole tag.
-const TAG_BYTES: usize = 16;
 
 /// Works on those of at most [`CHUNK`] jobs that are good ones of an AEAD with whole tags; says how many were
 /// completed, and which others there are, good and bad. `all` is where the jobs lie, and those that are worked on together with them.
@@ -127,15 +124,12 @@ fn has_form(job: &Job) -> bool {
 #[inline(always)]
 fn is_in_reach(job: &Job) -> bool {
     let lengths = job.cipher_offset | job.cipher_len | job.aad_len;
-    // Null becomes the highest address. Additional data may be null where it is none.
-    let below = |address: usize| address.wrapping_sub(1);
-    let aad = job.aad.addr() | usize::from(job.aad_len == 0);
-    let addresses = below(job.src.addr())
-        | below(job.dst.addr())
-        | below(job.iv.addr())
-        | below(job.tag.addr())
-        | below(aad);
-    (lengths < CONVOY_MAX_BYTES / 2) & (addresses < isize::MAX.cast_unsigned())
+    let addresses = reach(job.src, 1)
+        | reach(job.dst, 1)
+        | reach(job.iv, 1)
+        | reach(job.tag, 1)
+        | reach(job.aad, job.aad_len);
+    (lengths < CONVOY_MAX_BYTES / 2) & (addresses < IN_REACH)
 }
 
 /// Whether what the job writes is apart from all that it reads, and from the jobs. All of it is

@@ -189,6 +189,19 @@ pub(super) unsafe fn output<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut 
     Ok(unsafe { slice::from_raw_parts_mut(pointer, len) })
 }
 
+/// Where `len` bytes begin, less one: null becomes the highest address, but where there are no bytes. A few of these,
+/// combined by "or", tell in one comparison whether all are [`IN_REACH`].
+#[inline(always)]
+pub(super) fn reach<T>(pointer: *const T, len: usize) -> usize {
+    (pointer.addr() | usize::from(len == 0)).wrapping_sub(1)
+}
+
+/// Below it no pointer is null, or so near the end of memory that a sum with a length might be wrong.
+pub(super) const IN_REACH: usize = isize::MAX.cast_unsigned();
+
+/// Bytes of a whole tag of an AEAD.
+pub(super) const TAG_BYTES: usize = 16;
+
 /// Bytes to read, of a caller who answers for pointer and length.
 ///
 /// # Safety

@@ -12,7 +12,9 @@ use convoy_crypto::{
 };
 
 use super::manager::CHUNK;
-use super::raw::{Error, Region, aead_key, bytes, bytes_mut, input, object, output};
+use super::raw::{
+    Error, IN_REACH, Region, aead_key, bytes, bytes_mut, input, object, output, reach,
+};
 use crate::types::{
     CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
     CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_ERR_AAD,
@@ -139,15 +141,13 @@ unsafe fn usual<'a>(job: &Job, is_checked: bool, jobs: Region, view: &mut Inner<
 /// Whether no pointer is null but where nothing is, and none near the end of memory.
 #[inline(always)]
 fn is_in_reach(job: &Job) -> bool {
-    // Null becomes the highest address.
-    let below = |address: usize, len: usize| (address | usize::from(len == 0)).wrapping_sub(1);
-    let addresses = below(job.src.addr(), 1)
-        | below(job.dst.addr(), 1)
-        | below(job.iv.addr(), job.iv_len)
-        | below(job.tag.addr(), job.tag_len)
-        | below(job.aad.addr(), job.aad_len)
-        | below(job.trailer.addr(), job.trailer_len);
-    addresses < isize::MAX.cast_unsigned()
+    let addresses = reach(job.src, 1)
+        | reach(job.dst, 1)
+        | reach(job.iv, job.iv_len)
+        | reach(job.tag, job.tag_len)
+        | reach(job.aad, job.aad_len)
+        | reach(job.trailer, job.trailer_len);
+    addresses < IN_REACH
 }
 
 /// Whether what the job writes, `whole` of its destination and the tag, is apart from what it reads, and from
