@@ -146,8 +146,11 @@ impl<T> Held<T> {
     /// The value, for its owner to change.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        if !self.is_owned {
+            return None;
+        }
         // SAFETY: it came from a box, which nobody else knows of.
-        self.is_owned.then(|| unsafe { self.place.as_mut() })
+        Some(unsafe { self.place.as_mut() })
     }
 }
 
