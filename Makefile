@@ -24,7 +24,7 @@ ifdef CI
 export CARGO_INCREMENTAL ?= 0
 endif
 
-.PHONY: help build demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
+.PHONY: help build ipsec-mb-compat demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
 	constant-time library cryptodev install install-library install-library-files
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make build             the release build of convoy, of what it preloads, and of the OpenSSL provider"
 	@echo "make library           the release build of the C library"
+	@echo "make ipsec-mb-compat PREFIX=$(PREFIX)    a libIPSec_MB.so.2 for programs of intel-ipsec-mb, below lib/convoy-compat"
 	@echo "make cryptodev         what crypto devices of DPDK need, where DPDK is installed; make install takes it along"
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
 
@@ -135,6 +136,12 @@ install: build install-library
 
 install-library: library
 	@$(MAKE) --no-print-directory install-library-files
+
+# In a folder of its own: the distribution may have a file of this name.
+ipsec-mb-compat:
+	$(CARGO) build --release --locked --package convoy-ipsec-mb
+	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_ipsec_mb.so $(DESTDIR)$(PREFIX)/lib/convoy-compat/libIPSec_MB.so.2
+	@echo "LD_LIBRARY_PATH=$(PREFIX)/lib/convoy-compat has programs of intel-ipsec-mb find it"
 
 install-library-files: $(ARCHIVE)
 	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h

@@ -20,13 +20,14 @@ const PLACES: &[Place] = &[
     Place { package: "io", module: "sys", path: "crates/io/src/sys/" },
     Place { package: "io", module: "sys", path: "crates/io/src/sys.rs" },
     Place { package: "capi", module: "ffi", path: "crates/capi/src/ffi/" },
+    Place { package: "ipsec-mb", module: "ffi", path: "crates/ipsec-mb/src/ffi/" },
     Place { package: "openssl", module: "ffi", path: "crates/openssl/src/ffi/" },
     Place { package: "cryptodev", module: "ffi", path: "crates/cryptodev/src/ffi/" },
     Place { package: "xfrm-preload", module: "ffi", path: "crates/xfrm-preload/src/ffi/" },
     Place { package: "bench", module: "peer", path: "crates/bench/src/peer/" },
 ];
 
-const PUT_IT_IN_PLACE: &str = "do it safely, or behind a safe function of crypto::isa, crypto::memory, packet::frame, io::sys, capi::ffi, openssl::ffi, cryptodev::ffi, xfrm-preload::ffi or bench::peer";
+const PUT_IT_IN_PLACE: &str = "do it safely, or behind a safe function of crypto::isa, crypto::memory, packet::frame, io::sys, capi::ffi, ipsec-mb::ffi, openssl::ffi, cryptodev::ffi, xfrm-preload::ffi or bench::peer";
 
 struct Place {
     package: &'static str,

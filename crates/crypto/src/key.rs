@@ -8,7 +8,7 @@ use crate::{
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst,
     isa::{Kernel, Tables, prefetch_read},
-    memory::{OutOfMemory, try_box},
+    memory::{Held, OutOfMemory, try_box},
     pass::{self, Hasher},
     portable::{LegacyKey, SoftKey},
     secret::{depth, scrubbed, scrubbed_to},
@@ -58,12 +58,12 @@ pub(crate) enum Schedule {
         /// Proof that the tier may be used, and so the choice of kernel.
         kernel: Kernel,
         /// Round keys and GHASH key powers.
-        tables: Box<Tables>,
+        tables: Held<Tables>,
     },
     SoftGmac(SoftKey),
     Gmac {
         kernel: Kernel,
-        tables: Box<Tables>,
+        tables: Held<Tables>,
     },
     Ccm {
         kernel: Option<Kernel>,
@@ -73,7 +73,7 @@ pub(crate) enum Schedule {
     ChaCha {
         kernel: Option<Kernel>,
         wide_units: Option<&'static WideUnits>,
-        key: Box<ChaChaKey>,
+        key: Held<ChaChaKey>,
     },
     Pair {
         kernel: Option<Kernel>,
@@ -149,11 +149,15 @@ impl Schedule {
         Ok(match suite {
             Suite::Gcm(GcmParams { key_bits, .. }) => match kernel {
                 None => Self::SoftGcm(SoftKey::new(key_bits, secret)?),
-                Some(kernel) => Self::Gcm { kernel, tables: kernel.expand(key_bits, secret)? },
+                Some(kernel) => {
+                    Self::Gcm { kernel, tables: kernel.expand(key_bits, secret)?.into() }
+                }
             },
             Suite::Gmac(key_bits) => match kernel {
                 None => Self::SoftGmac(SoftKey::new(key_bits, secret)?),
-                Some(kernel) => Self::Gmac { kernel, tables: kernel.expand(key_bits, secret)? },
+                Some(kernel) => {
+                    Self::Gmac { kernel, tables: kernel.expand(key_bits, secret)?.into() }
+                }
             },
             Suite::Ccm { key_bits, .. } => {
                 Self::Ccm { kernel, key_bits, keys: encrypt_keys(kernel, key_bits, secret)? }
@@ -161,7 +165,7 @@ impl Schedule {
             Suite::ChaCha20Poly1305 => {
                 let mut key = try_box(ChaChaKey([0; 32]))?;
                 key.0.copy_from_slice(secret);
-                Self::ChaCha { kernel, wide_units: cpu.wide_units(), key }
+                Self::ChaCha { kernel, wide_units: cpu.wide_units(), key: key.into() }
             }
             Suite::Pair { cipher, integrity } => Self::Pair {
                 kernel,
@@ -370,12 +374,18 @@ impl Key {
         }?;
         // What expanded nothing copied the key all the same.
         schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
-        let route = Route::new(suite, tier, cpu.has_sha_ni());
+        Ok(Self::of(suite, tier, cpu.has_sha_ni(), schedule))
+    }
+
+    /// Puts a key together.
+    #[inline]
+    fn of(suite: Suite, tier: Tier, sha_ni: bool, schedule: Schedule) -> Self {
+        let route = Route::new(suite, tier, sha_ni);
         let class = match (&schedule, suite) {
             (Schedule::Gcm { .. }, Suite::Gcm(params)) => burst::last_class(tier, params.key_bits),
             _ => burst::NO_CLASS,
         };
-        Ok(Self { suite, limits: Limits::new(suite), route, class, schedule })
+        Self { suite, limits: Limits::new(suite), route, class, schedule }
     }
 
     /// Takes the secret of another key for the same suite, which is an AEAD's.
@@ -387,6 +397,7 @@ impl Key {
         match (&mut self.schedule, self.suite) {
             (Schedule::Gcm { kernel, tables }, Suite::Gcm(GcmParams { key_bits, .. }))
             | (Schedule::Gmac { kernel, tables }, Suite::Gmac(key_bits)) => {
+                let Some(tables) = tables.get_mut() else { return Err(KeyError::NotAead) };
                 scrubbed_to::<{ depth::GCM_KEY }, _>(|| {
                     kernel.expand_into(key_bits, secret, tables)
                 });
@@ -398,7 +409,10 @@ impl Key {
             (Schedule::Ccm { kernel, key_bits, keys }, _) => {
                 scrubbed(|| pass::expand_encrypt(*kernel, *key_bits, secret, keys));
             }
-            (Schedule::ChaCha { key, .. }, _) => key.0.copy_from_slice(secret),
+            (Schedule::ChaCha { key, .. }, _) => {
+                let Some(key) = key.get_mut() else { return Err(KeyError::NotAead) };
+                key.0.copy_from_slice(secret);
+            }
             _ => return Err(KeyError::NotAead),
         }
         self.schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
@@ -655,6 +669,13 @@ key_type! {
 }
 
 impl AeadKey {
+    /// A key of what was expanded before; an AEAD's.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(crate) fn expanded(suite: Suite, tier: Tier, schedule: Schedule) -> Self {
+        Self { key: Key::of(suite, tier, false, schedule), material: None }
+    }
+
     /// Sets a key up from a secret that the caller holds and wipes, for a tier of the caller's choice: as
     /// [`with_tier`](Self::with_tier), without a copy of the secret on the heap.
     ///

@@ -148,6 +148,8 @@ pub use error::{CpuError, KeyError, OpError};
 pub use ghash_alone::GhashKey;
 #[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
 pub use isa::marks;
+#[cfg(target_arch = "x86_64")]
+pub use isa::{ChaChaSecret, GcmTables, KeyLender, LentKey};
 pub use isa::{prefetch_front, prefetch_read, time_stamp};
 pub use key::{AeadKey, KeyMaterial, OpenKey, SealKey};
 pub use memory::{OutOfMemory, Shared, try_box};

@@ -119,6 +119,68 @@ impl<T: fmt::Debug> fmt::Debug for Shared<T> {
     }
 }
 
+/// A value in a box of its own, or one that somebody else holds.
+pub(crate) struct Held<T> {
+    place: NonNull<T>,
+    is_owned: bool,
+}
+
+// SAFETY: an owned value goes along; of one that is lent, only a reference does.
+unsafe impl<T: Send + Sync> Send for Held<T> {}
+
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Held<T> {}
+
+impl<T> Held<T> {
+    /// One that somebody else holds.
+    ///
+    /// # Safety
+    ///
+    /// The value is there, and nobody writes it, as long as this is.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) unsafe fn lent(value: &T) -> Self {
+        Self { place: NonNull::from(value), is_owned: false }
+    }
+
+    /// The value, for its owner to change.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        if !self.is_owned {
+            return None;
+        }
+        // SAFETY: it came from a box, which nobody else knows of.
+        Some(unsafe { self.place.as_mut() })
+    }
+}
+
+impl<T> From<Box<T>> for Held<T> {
+    #[inline]
+    fn from(value: Box<T>) -> Self {
+        Self { place: NonNull::from(Box::leak(value)), is_owned: true }
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: it came from a box, or whoever lent it promised that it is there.
+        unsafe { self.place.as_ref() }
+    }
+}
+
+impl<T> Drop for Held<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_owned {
+            // SAFETY: it came from a box.
+            drop(unsafe { Box::from_raw(self.place.as_ptr()) });
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{sync::Arc, thread};
@@ -150,6 +212,26 @@ mod tests {
         });
         let mut shared = shared;
         assert!(shared.get_mut().is_some());
+    }
+
+    #[test]
+    fn an_owned_value_is_dropped_and_may_be_changed() {
+        let watched = Arc::new(7);
+        let mut held = Held::from(Box::new(Arc::clone(&watched)));
+        assert_eq!((**held, held.get_mut().is_some(), Arc::strong_count(&watched)), (7, true, 2));
+        drop(held);
+        assert_eq!(Arc::strong_count(&watched), 1);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_lent_value_stays_with_its_holder() {
+        let watched = Arc::new(7);
+        // SAFETY: it is there until the end.
+        let mut held = unsafe { Held::lent(&watched) };
+        assert_eq!((**held, held.get_mut().is_none()), (7, true));
+        drop(held);
+        assert_eq!(Arc::strong_count(&watched), 1);
     }
 
     #[test]

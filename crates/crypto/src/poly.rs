@@ -27,6 +27,18 @@ impl Poly {
         Self { h: [0; 3], r: [r0, r1], s1: r1 + (r1 >> 2), pad }
     }
 
+    /// Accumulator, multiplier and what is added at the end.
+    pub(crate) fn parts(&self) -> ([u64; 3], [u64; 2], u128) {
+        (self.h, self.r, self.pad)
+    }
+
+    /// A MAC of its [parts](Self::parts). Clamped again, as they may come from anywhere.
+    pub(crate) fn from_parts(h: [u64; 3], r: [u64; 2], pad: u128) -> Self {
+        let [h0, h1, h2] = h;
+        let r = [r[0] & 0x0fff_fffc_0fff_ffff, r[1] & 0x0fff_fffc_0fff_fffc];
+        Self { h: [h0, h1, h2 & 7], r, s1: r[1] + (r[1] >> 2), pad }
+    }
+
     /// What is multiplied by, low word first.
     #[inline(always)]
     pub(crate) fn multiplier(&self) -> [u64; 2] {

@@ -6,6 +6,8 @@
 
 pub(crate) mod features;
 mod hint;
+#[cfg(target_arch = "x86_64")]
+mod lent;
 #[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
 pub mod marks;
 #[cfg(not(target_arch = "x86_64"))]
@@ -15,6 +17,8 @@ mod secure;
 mod x86;
 
 pub use hint::{prefetch_front, prefetch_read, time_stamp};
+#[cfg(target_arch = "x86_64")]
+pub use lent::{ChaChaSecret, GcmTables, KeyLender, LentKey};
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use none::{
     HashKernel, Kernel, Proofs, RecordKernel, Tables, detect, is_by_amd, sleepers_mhz,

@@ -1,6 +1,10 @@
 //! ChaCha20-Poly1305 over a message that comes in parts.
 
+mod saved;
+
 use std::{fmt, ops::Deref, sync::Arc};
+
+pub use saved::ChaChaSaved;
 
 use super::StreamError;
 use crate::{

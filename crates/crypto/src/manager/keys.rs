@@ -5,8 +5,11 @@
 //! looked at as one of them whatever it holds. A mark tells keys from everything else: a job whose
 //! key lacks it is invalid.
 
+mod expanded;
+
 use std::fmt;
 
+pub use expanded::round_key_bytes;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::{

@@ -57,19 +57,20 @@ mod run;
 mod service;
 mod stream;
 
-pub use chacha_stream::ChaChaStream;
+pub use chacha_stream::{ChaChaSaved, ChaChaStream};
 pub use job::{
     Buffer, ChainOrder, Direction, Iv, Job, JobCipher, JobError, JobHash, Span, Status, tags_match,
 };
 pub use keys::{
     AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, XcbcKey, chaining_bytes, one_block,
+    round_key_bytes,
 };
 pub use queue::{Engine, Queue};
 pub use run::Runner;
 pub use service::{
     FlushPolicy, OwnedJob, Service, ServiceDied, ServiceEnded, SharedCipher, SharedHash, Submitter,
 };
-pub use stream::{GcmStream, StreamError};
+pub use stream::{GcmSaved, GcmStream, StreamError};
 
 use crate::{Cpu, KeyError, Tier};
 

@@ -1,6 +1,10 @@
 //! AES-GCM over a message that comes in parts.
 
+mod saved;
+
 use std::{fmt, ops::Deref, sync::Arc};
+
+pub use saved::GcmSaved;
 
 use crate::{
     AeadKey, GcmParams, OpenOp, SealOp, Suite, Tier,

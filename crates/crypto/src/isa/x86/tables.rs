@@ -60,16 +60,19 @@ impl Tables {
 
     /// Tables yet to be filled in, already where they will stay.
     pub(super) fn zeroed() -> Result<Box<Self>, OutOfMemory> {
-        try_box(Self {
-            round_keys: [Block::ZERO; 14],
-            last: Block::ZERO,
-            rounds: 0,
-            unused: [0; 15],
-            powers: [Block::ZERO; POWERS + 4],
-            divided: [Block::ZERO; POWERS + 4],
-            folds: [0; POWERS + 4],
-        })
+        try_box(Self::EMPTY)
     }
+
+    /// Tables yet to be filled in.
+    pub(crate) const EMPTY: Self = Self {
+        round_keys: [Block::ZERO; 14],
+        last: Block::ZERO,
+        rounds: 0,
+        unused: [0; 15],
+        powers: [Block::ZERO; POWERS + 4],
+        divided: [Block::ZERO; POWERS + 4],
+        folds: [0; POWERS + 4],
+    };
 
     /// H to the power of `n`, for 1 to 20; the caller's `n` is nearly always a constant.
     #[inline(always)]

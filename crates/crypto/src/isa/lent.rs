@@ -1,0 +1,207 @@
+//! Keys of AEADs over memory of the caller's: tables that are expanded where the caller wants them, and keys that
+//! borrow those.
+
+use std::{fmt, marker::PhantomData, ops::Deref};
+
+use zeroize::Zeroize;
+
+use super::{Kernel, Tables};
+use crate::{
+    AeadKey, Cpu, GcmParams, IcvLen, KeyBits, KeyError, Suite, Tier, WideUnits,
+    block::ChaChaKey,
+    key::Schedule,
+    memory::Held,
+    secret::{depth, scrubbed_to},
+};
+
+/// What a key of AES-GCM is expanded to, in memory of the caller's choice.
+///
+/// It is made of integers alone, in C's layout, so memory of its size and alignment may be looked at as one of these
+/// whatever it holds, and copied like any other bytes. At its front are the round keys, which begin with the key itself.
+/// Which key size it is for, the caller remembers: a key made for another size computes nonsense. What is secret is
+/// wiped on drop.
+#[repr(transparent)]
+pub struct GcmTables(Tables);
+
+impl GcmTables {
+    /// Room for tables.
+    pub const EMPTY: Self = Self(Tables::EMPTY);
+}
+
+impl fmt::Debug for GcmTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GcmTables(..)")
+    }
+}
+
+/// The secret of ChaCha20-Poly1305 where keys can borrow it. Wiped on drop.
+#[repr(transparent)]
+pub struct ChaChaSecret(ChaChaKey);
+
+impl ChaChaSecret {
+    /// Room for a secret.
+    pub const EMPTY: Self = Self(ChaChaKey([0; 32]));
+
+    /// Takes a secret.
+    #[inline]
+    pub fn set(&mut self, secret: &[u8; 32]) {
+        self.0.0 = *secret;
+    }
+
+    /// Wipes it.
+    #[inline]
+    pub fn wipe(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for ChaChaSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChaChaSecret(..)")
+    }
+}
+
+/// Makes keys over memory of the caller's, for one tier that is not the portable one: without allocating, and in few cycles.
+///
+/// ```
+/// use convoy_crypto::{Cpu, GcmTables, KeyBits, KeyLender, manager::GcmStream};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let Some(lender) = KeyLender::best(&Cpu::detect()?) else { return Ok(()) };
+/// let mut tables = GcmTables::EMPTY;
+/// lender.expand(b"an example key!!", &mut tables)?;
+///
+/// let key = lender.gcm(KeyBits::Aes128, &tables);
+/// let mut text = *b"attack at dawn";
+/// let mut stream = GcmStream::seal(&*key, b"never twice!")?;
+/// stream.update(&mut text)?;
+/// let tag = stream.tag()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct KeyLender {
+    kernel: Kernel,
+    wide_units: Option<&'static WideUnits>,
+}
+
+impl KeyLender {
+    /// For the best tier of `cpu`; none if that is the portable one.
+    #[must_use]
+    pub fn best(cpu: &Cpu) -> Option<Self> {
+        Self::with_tier(cpu, cpu.best()).ok()
+    }
+
+    /// For a tier of the caller's choice.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::TierUnavailable`] if `cpu` lacks the tier, and for the portable one.
+    pub fn with_tier(cpu: &Cpu, tier: Tier) -> Result<Self, KeyError> {
+        let kernel = cpu.proofs().kernel(tier).ok_or(KeyError::TierUnavailable(tier))?;
+        Ok(Self { kernel, wide_units: cpu.wide_units() })
+    }
+
+    /// Expands a key of AES-GCM of 16, 24 or 32 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Length`] for any other length; then nothing is changed.
+    pub fn expand(&self, key: &[u8], tables: &mut GcmTables) -> Result<(), KeyError> {
+        let bits = KeyBits::from_bits(key.len().saturating_mul(8));
+        let bits = bits.ok_or(KeyError::Length { expected: 16, given: key.len() })?;
+        scrubbed_to::<{ depth::GCM_KEY }, _>(|| {
+            // Of a key of another size none of the round keys are left.
+            tables.0 = Tables::EMPTY;
+            self.kernel.expand_into(bits, key, &mut tables.0);
+        });
+        Ok(())
+    }
+
+    /// A key of AES-GCM with tags of 16 bytes.
+    #[inline]
+    #[must_use]
+    pub fn gcm<'t>(&self, bits: KeyBits, tables: &'t GcmTables) -> LentKey<'t> {
+        // SAFETY: the key that this goes into cannot be had apart from the lifetime of what is borrowed.
+        let tables = unsafe { Held::lent(&tables.0) };
+        let suite = Suite::Gcm(GcmParams::new(bits, IcvLen::Icv16));
+        self.lend(suite, Schedule::Gcm { kernel: self.kernel, tables })
+    }
+
+    /// A key of ChaCha20-Poly1305.
+    #[inline]
+    #[must_use]
+    pub fn chacha20_poly1305<'t>(&self, secret: &'t ChaChaSecret) -> LentKey<'t> {
+        // SAFETY: as above.
+        let key = unsafe { Held::lent(&secret.0) };
+        let (kernel, wide_units) = (Some(self.kernel), self.wide_units);
+        self.lend(Suite::ChaCha20Poly1305, Schedule::ChaCha { kernel, wide_units, key })
+    }
+
+    #[inline]
+    fn lend<'t>(&self, suite: Suite, schedule: Schedule) -> LentKey<'t> {
+        let key = AeadKey::expanded(suite, self.kernel.tier(), schedule);
+        LentKey { key, lender: PhantomData }
+    }
+}
+
+/// A key over memory that is borrowed as long as the key is used. It can be looked at, not taken or changed.
+#[derive(Debug)]
+pub struct LentKey<'t> {
+    key: AeadKey,
+    lender: PhantomData<&'t ()>,
+}
+
+impl Deref for LentKey<'_> {
+    type Target = AeadKey;
+
+    #[inline(always)]
+    fn deref(&self) -> &AeadKey {
+        &self.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Nonce, SealOp, SecretBytes, seal_burst};
+
+    fn sealed(key: &AeadKey) -> ([u8; 99], [u8; 16]) {
+        let (mut text, mut tag) = ([7; 99], [0; 16]);
+        let nonce = Nonce::new([9; 12]);
+        seal_burst(&mut [SealOp::with_aead_key(key, nonce, b"aad", &mut text, &mut tag).unwrap()]);
+        (text, tag)
+    }
+
+    #[test]
+    fn lent_keys_compute_what_owned_ones_do() {
+        let cpu = Cpu::without("").unwrap();
+        let secret: Vec<u8> = (3..35).collect();
+        for tier in cpu.tiers().filter(|tier| *tier != Tier::Portable) {
+            let lender = KeyLender::with_tier(&cpu, tier).unwrap();
+            let mut tables = GcmTables::EMPTY;
+            for bits in KeyBits::ALL.into_iter().rev() {
+                let owned = SecretBytes::copy_from(&secret[..bits.bytes()]);
+                let params = GcmParams::new(bits, IcvLen::Icv16);
+                let owned = AeadKey::with_tier(&cpu, tier, params, owned).unwrap();
+                lender.expand(&secret[..bits.bytes()], &mut tables).unwrap();
+                assert_eq!(sealed(&lender.gcm(bits, &tables)), sealed(&owned), "{tier} {bits:?}");
+            }
+            let mut place = ChaChaSecret::EMPTY;
+            place.set(secret.first_chunk().unwrap());
+            let suite = Suite::ChaCha20Poly1305;
+            let owned = AeadKey::from_slice(&cpu, tier, suite, &secret).unwrap();
+            let lent = lender.chacha20_poly1305(&place);
+            assert_eq!(sealed(&lent), sealed(&owned), "{tier}");
+        }
+        let soft = Cpu::without("aesni").unwrap();
+        assert!(KeyLender::best(&soft).is_none());
+    }
+
+    #[test]
+    fn keys_of_no_size_are_refused() {
+        let Some(lender) = KeyLender::best(&Cpu::without("").unwrap()) else { return };
+        let error = lender.expand(&[1; 17], &mut GcmTables(Tables::EMPTY)).unwrap_err();
+        assert_eq!(error, KeyError::Length { expected: 16, given: 17 });
+    }
+}

@@ -1,0 +1,463 @@
+//! AES-GCM and GMAC, called directly: whole messages, and messages in parts.
+
+use std::ffi::{c_int, c_void};
+
+use convoy_crypto::{
+    AeadKey, GcmTables, KeyBits, KeyLender, LentKey,
+    manager::{GcmSaved, GcmStream, StreamError},
+};
+use zeroize::Zeroizing;
+
+use super::raw::{copied, input, lender, noting, object, output, text};
+use crate::types::{
+    ERR_AAD_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN, ERR_NULL_AAD,
+    ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV, ERR_NULL_KEY,
+    ERR_NULL_SRC, GcmContext, GcmKey,
+};
+
+const fn bits(bits: usize) -> KeyBits {
+    match KeyBits::from_bits(bits) {
+        Some(bits) => bits,
+        None => panic!("AES has keys of 128, 192 and 256 bits"),
+    }
+}
+
+/// The number of an error of a message in parts.
+pub(super) fn number_of(error: StreamError) -> c_int {
+    match error {
+        StreamError::IvLength { .. } => ERR_IV_LEN,
+        StreamError::AadTooLong | StreamError::AadBehindText => ERR_AAD_LEN,
+        StreamError::DataTooLong { .. } | StreamError::OutputLength { .. } => ERR_CIPH_LEN,
+        StreamError::Ended | StreamError::TagOfOpened => ERR_NULL_CTX,
+        // ENOMEM
+        StreamError::OutOfMemory => 12,
+        _ => ERR_NULL_KEY,
+    }
+}
+
+/// Does something with the key in a `struct gcm_key_data`. Programs that do not define `LINUX` have it anywhere; where it lies across
+/// cache lines, it is copied first.
+///
+/// # Safety
+///
+/// `key` is null or points to key data that nobody writes during the call.
+pub(super) unsafe fn with_key<T>(
+    lender: &KeyLender,
+    bits: KeyBits,
+    key: *const GcmKey,
+    work: impl FnOnce(LentKey<'_>) -> Result<T, c_int>,
+) -> Result<T, c_int> {
+    let tables = key.cast::<GcmTables>();
+    if tables.is_null() {
+        return Err(ERR_NULL_EXP_KEY);
+    }
+    if tables.is_aligned() {
+        // SAFETY: it is aligned, and any bytes are tables; the caller promises the rest.
+        return work(lender.gcm(bits, unsafe { &*tables }));
+    }
+    // SAFETY: the caller's promise. Tables are plain bytes; the copy wipes itself.
+    let copy = unsafe { tables.read_unaligned() };
+    work(lender.gcm(bits, &copy))
+}
+
+/// Expands a key.
+///
+/// # Safety
+///
+/// `key` is null or points to the key, `out` is null or points to key data.
+pub(super) unsafe extern "C" fn pre<const BITS: usize>(key: *const c_void, out: *mut GcmKey) {
+    noting(|| {
+        // SAFETY: the caller's promise.
+        let key = unsafe { input(key.cast(), const { bits(BITS) }.bytes() as u64, ERR_NULL_KEY) }?;
+        let mut tables = GcmTables::EMPTY;
+        lender()?.expand(key, &mut tables).map_err(|_| ERR_KEY_LEN)?;
+        if out.is_null() {
+            return Err(ERR_NULL_EXP_KEY);
+        }
+        // SAFETY: the caller's promise: the data has more bytes, wherever it lies. What is dropped is the copy here.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                (&raw const tables).cast(),
+                out.cast::<u8>(),
+                size_of::<GcmTables>(),
+            )
+        };
+        Ok(())
+    });
+}
+
+/// Completes key data whose round keys are there: they begin with the key.
+///
+/// # Safety
+///
+/// `data` is null or points to key data.
+pub(super) unsafe extern "C" fn precomp<const BITS: usize>(data: *mut GcmKey) {
+    if data.is_null() {
+        return noting(|| Err(ERR_NULL_EXP_KEY));
+    }
+    let mut key = Zeroizing::new([0; 32]);
+    // SAFETY: the caller's promise; there are round keys at the front.
+    if let Ok(front) = unsafe { copied::<32>(data.cast(), ERR_NULL_EXP_KEY) } {
+        *key = front;
+    }
+    // SAFETY: as above.
+    unsafe { pre::<BITS>(key.as_ptr().cast(), data) };
+}
+
+/// Where a message under way is kept.
+///
+/// # Safety
+///
+/// `context` is null or points to a context that nobody else uses.
+unsafe fn context<'a>(context: *mut GcmContext) -> Result<&'a mut GcmSaved, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { object(context, ERR_NULL_CTX) }
+}
+
+/// One part, or all, of a message.
+struct Part {
+    dst: *mut u8,
+    src: *const u8,
+    len: u64,
+}
+
+impl Part {
+    /// What is wrong with the pointers.
+    fn check(&self) -> Result<(), c_int> {
+        match self.len {
+            0 => Ok(()),
+            _ if self.src.is_null() => Err(ERR_NULL_SRC),
+            _ if self.dst.is_null() => Err(ERR_NULL_DST),
+            len if len > 1 << 36 => Err(ERR_CIPH_LEN),
+            _ => Ok(()),
+        }
+    }
+
+    /// Encrypts or decrypts it.
+    ///
+    /// # Safety
+    ///
+    /// The pointers were [checked](Self::check), and point to as many bytes as there are, which nobody else uses.
+    unsafe fn update(&self, stream: &mut GcmStream<&AeadKey>) -> Result<(), c_int> {
+        stream.prepare(self.len as usize).map_err(number_of)?;
+        // SAFETY: the caller's promise.
+        let text = unsafe { text(self.src, self.dst, self.len as usize) };
+        stream.update(text).map_err(number_of)
+    }
+}
+
+/// Where a tag goes, checked.
+///
+/// # Safety
+///
+/// `tag` is null or points to `len` bytes.
+unsafe fn tag_place<'a>(tag: *mut u8, len: u64) -> Result<&'a mut [u8], c_int> {
+    if tag.is_null() {
+        return Err(ERR_NULL_AUTH);
+    }
+    if !(1..=16).contains(&len) {
+        return Err(ERR_AUTH_TAG_LEN);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { output(tag, len, ERR_NULL_AUTH) }
+}
+
+/// A whole message, with an IV of any length: its text, and its tag whichever way it goes.
+///
+/// # Safety
+///
+/// The pointers of `part` point to as many bytes as there are, which nobody else uses.
+unsafe fn message(
+    key: &AeadKey,
+    seal: bool,
+    part: &Part,
+    iv: &[u8],
+    aad: &[u8],
+) -> Result<[u8; 16], c_int> {
+    let mut stream = if seal { GcmStream::seal(key, iv) } else { GcmStream::open(key, iv) }
+        .map_err(number_of)?;
+    stream.aad(aad).map_err(number_of)?;
+    // SAFETY: the caller's promise.
+    unsafe { part.update(&mut stream) }?;
+    if seal {
+        return stream.tag().map_err(number_of);
+    }
+    // Tags of what is opened are compared by callers of this library.
+    let mut saved = GcmSaved::NONE;
+    stream.save(&mut saved);
+    let tag = GcmStream::resume(key, true, &saved).and_then(|mut stream| stream.tag());
+    saved.wipe();
+    tag.map_err(number_of)
+}
+
+/// A message of a job, with an IV of any length.
+///
+/// # Safety
+///
+/// `src` and `dst` point to `len` bytes each, which nobody else uses.
+pub(super) unsafe fn job(
+    key: &AeadKey,
+    seal: bool,
+    (src, dst, len): (*const u8, *mut u8, u64),
+    iv: &[u8],
+    aad: &[u8],
+) -> Result<[u8; 16], c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { message(key, seal, &Part { dst, src, len }, iv, aad) }
+}
+
+macro_rules! whole {
+    ($name:ident, $seal:literal, $text:literal) => {
+        #[doc = $text]
+        ///
+        /// # Safety
+        ///
+        /// Each pointer is null, or points to as much as its length or type says, which nobody else uses during the call.
+        pub(super) unsafe extern "C" fn $name<const BITS: usize>(
+            key: *const GcmKey,
+            ctx: *mut GcmContext,
+            dst: *mut u8,
+            src: *const u8,
+            len: u64,
+            iv: *const u8,
+            aad: *const u8,
+            aad_len: u64,
+            tag: *mut u8,
+            tag_len: u64,
+        ) {
+            noting(|| {
+                if key.is_null() {
+                    return Err(ERR_NULL_EXP_KEY);
+                }
+                if ctx.is_null() {
+                    return Err(ERR_NULL_CTX);
+                }
+                // SAFETY: the caller's promise. The IV may lie in the text, so it is copied.
+                let iv: [u8; 12] = unsafe { copied(iv, ERR_NULL_IV) }?;
+                let part = Part { dst, src, len };
+                part.check()?;
+                // SAFETY: as above.
+                let aad = unsafe { input(aad, aad_len, ERR_NULL_AAD) }?;
+                if tag.is_null() {
+                    return Err(ERR_NULL_AUTH);
+                }
+                if !(1..=16).contains(&tag_len) {
+                    return Err(ERR_AUTH_TAG_LEN);
+                }
+                // SAFETY: as above.
+                let made = unsafe {
+                    with_key(lender()?, const { bits(BITS) }, key, |key| {
+                        message(&key, $seal, &part, &iv, aad)
+                    })
+                }?;
+                // SAFETY: as above.
+                let place = unsafe { tag_place(tag, tag_len) }?;
+                place.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);
+                Ok(())
+            });
+        }
+    };
+}
+
+whole!(enc, true, "Encrypts a message and makes its tag.");
+whole!(dec, false, "Decrypts a message and makes the tag that it should have.");
+
+/// Begins a message: its IV and additional data.
+///
+/// # Safety
+///
+/// Each pointer is null, or points to as much as its length or type says.
+unsafe fn begin<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    (iv, iv_len): (*const u8, u64),
+    (aad, aad_len): (*const u8, u64),
+) {
+    noting(|| {
+        if key.is_null() {
+            return Err(ERR_NULL_EXP_KEY);
+        }
+        // SAFETY: the caller's promise.
+        let ctx = unsafe { context(ctx) }?;
+        if iv.is_null() {
+            return Err(ERR_NULL_IV);
+        }
+        if iv_len == 0 {
+            return Err(ERR_IV_LEN);
+        }
+        // SAFETY: as above.
+        let iv = unsafe { input(iv, iv_len, ERR_NULL_IV) }?;
+        // SAFETY: as above.
+        let aad = unsafe { input(aad, aad_len, ERR_NULL_AAD) }?;
+        let work = |key: LentKey<'_>| {
+            let mut stream = GcmStream::seal(&*key, iv).map_err(number_of)?;
+            stream.aad(aad).map_err(number_of)?;
+            stream.save(ctx);
+            Ok(())
+        };
+        // SAFETY: as above.
+        unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
+    });
+}
+
+/// Begins a message with an IV of 12 bytes.
+///
+/// # Safety
+///
+/// Each pointer is null, or points to as much as its length or type says.
+pub(super) unsafe extern "C" fn init<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    iv: *const u8,
+    aad: *const u8,
+    aad_len: u64,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { begin::<BITS>(key, ctx, (iv, 12), (aad, aad_len)) };
+}
+
+/// Begins a message with an IV of any length.
+///
+/// # Safety
+///
+/// As for [`init`].
+pub(super) unsafe extern "C" fn init_var_iv<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    iv: *const u8,
+    iv_len: u64,
+    aad: *const u8,
+    aad_len: u64,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { begin::<BITS>(key, ctx, (iv, iv_len), (aad, aad_len)) };
+}
+
+/// Goes on with a message.
+///
+/// # Safety
+///
+/// `key` and `ctx` are null, or point to key data and a context.
+unsafe fn go_on<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    seal: bool,
+    work: impl FnOnce(&mut GcmStream<&AeadKey>) -> Result<(), c_int>,
+) -> Result<(), c_int> {
+    if key.is_null() {
+        return Err(ERR_NULL_EXP_KEY);
+    }
+    // SAFETY: the caller's promise.
+    let ctx = unsafe { context(ctx) }?;
+    let work = |key: LentKey<'_>| {
+        let mut stream = GcmStream::resume(&*key, seal, ctx).map_err(number_of)?;
+        work(&mut stream)?;
+        stream.save(ctx);
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
+}
+
+macro_rules! update {
+    ($name:ident, $seal:literal, $text:literal) => {
+        #[doc = $text]
+        ///
+        /// # Safety
+        ///
+        /// Each pointer is null, or points to as much as its length or type says, which nobody else uses during the call.
+        pub(super) unsafe extern "C" fn $name<const BITS: usize>(
+            key: *const GcmKey,
+            ctx: *mut GcmContext,
+            dst: *mut u8,
+            src: *const u8,
+            len: u64,
+        ) {
+            let part = Part { dst, src, len };
+            noting(|| {
+                if key.is_null() {
+                    return Err(ERR_NULL_EXP_KEY);
+                }
+                if ctx.is_null() {
+                    return Err(ERR_NULL_CTX);
+                }
+                part.check()?;
+                // SAFETY: the caller's promise.
+                unsafe { go_on::<BITS>(key, ctx, $seal, |stream| part.update(stream)) }
+            });
+        }
+    };
+}
+
+update!(enc_update, true, "Encrypts the next part of a message.");
+update!(dec_update, false, "Decrypts the next part of a message.");
+
+/// Ends a message: its tag.
+///
+/// # Safety
+///
+/// Each pointer is null, or points to as much as its length or type says.
+pub(super) unsafe extern "C" fn finalize<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    tag: *mut u8,
+    tag_len: u64,
+) {
+    noting(|| {
+        if key.is_null() {
+            return Err(ERR_NULL_EXP_KEY);
+        }
+        if ctx.is_null() {
+            return Err(ERR_NULL_CTX);
+        }
+        // SAFETY: the caller's promise.
+        let place = unsafe { tag_place(tag, tag_len) }?;
+        let end = |stream: &mut GcmStream<&AeadKey>| {
+            let made = stream.tag().map_err(number_of)?;
+            place.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);
+            Ok(())
+        };
+        // SAFETY: as above.
+        unsafe { go_on::<BITS>(key, ctx, true, end) }
+    });
+}
+
+/// Begins a message of GMAC, with an IV of any length.
+///
+/// # Safety
+///
+/// As for [`init`].
+pub(super) unsafe extern "C" fn gmac_init<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    iv: *const u8,
+    iv_len: u64,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { begin::<BITS>(key, ctx, (iv, iv_len), (std::ptr::null(), 0)) };
+}
+
+/// Authenticates the next part of a message of GMAC.
+///
+/// # Safety
+///
+/// As for [`init`].
+pub(super) unsafe extern "C" fn gmac_update<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    src: *const u8,
+    len: u64,
+) {
+    noting(|| {
+        if key.is_null() {
+            return Err(ERR_NULL_EXP_KEY);
+        }
+        if ctx.is_null() {
+            return Err(ERR_NULL_CTX);
+        }
+        // SAFETY: the caller's promise.
+        let part = unsafe { input(src, len, ERR_NULL_SRC) }?;
+        // SAFETY: as above.
+        unsafe { go_on::<BITS>(key, ctx, true, |stream| stream.aad(part).map_err(number_of)) }
+    });
+}

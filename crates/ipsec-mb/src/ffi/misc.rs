@@ -1,0 +1,163 @@
+//! Versions, errors, features.
+
+use std::{
+    arch::is_x86_feature_detected,
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+};
+
+use super::raw::{global_errno, set_global_errno};
+use crate::types::*;
+
+/// The version whose interface this is, as text.
+#[unsafe(no_mangle)]
+pub extern "C" fn imb_get_version_str() -> *const c_char {
+    c"2.0.2".as_ptr()
+}
+
+/// The version whose interface this is, a byte for each of its numbers.
+#[unsafe(no_mangle)]
+pub extern "C" fn imb_get_version() -> c_uint {
+    0x2_0002
+}
+
+/// What went wrong last: with this manager, or else in the library.
+///
+/// # Safety
+///
+/// `mgr` is null or points to a manager.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_get_errno(mgr: *mut Mgr) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { super::raw::object(mgr, 0) } {
+        Ok(mgr) if mgr.errno != 0 => mgr.errno,
+        _ => global_errno(),
+    }
+}
+
+/// What an error number means. Numbers of the system are not told apart.
+#[unsafe(no_mangle)]
+pub extern "C" fn imb_get_strerror(number: c_int) -> *const c_char {
+    let text: &CStr = match number {
+        0 => c"no error",
+        _ => error_text(number).unwrap_or(c"unknown error number"),
+    };
+    text.as_ptr()
+}
+
+/// What the processor has, and this library uses or promises (`IMB_FEATURE_*`).
+#[unsafe(no_mangle)]
+pub extern "C" fn imb_get_feature_flags() -> u64 {
+    macro_rules! features {
+        ($($name:tt $flag:expr),*) => {
+            0 $(| if is_x86_feature_detected!($name) { $flag } else { 0 })*
+        };
+    }
+    let found: u64 = features! {
+        "sha" FEATURE_SHANI, "aes" FEATURE_AESNI, "pclmulqdq" FEATURE_PCLMULQDQ,
+        "sse4.2" FEATURE_SSE4_2, "avx" FEATURE_AVX | FEATURE_XSAVE | FEATURE_OSXSAVE,
+        "avx2" FEATURE_AVX2, "avx512f" FEATURE_AVX512F, "avx512dq" FEATURE_AVX512DQ,
+        "avx512cd" FEATURE_AVX512CD, "avx512bw" FEATURE_AVX512BW, "avx512vl" FEATURE_AVX512VL,
+        "vaes" FEATURE_VAES, "vpclmulqdq" FEATURE_VPCLMULQDQ, "gfni" FEATURE_GFNI,
+        "avx512ifma" FEATURE_AVX512_IFMA, "bmi2" FEATURE_BMI2
+    };
+    // Every processor of 64 bits has conditional moves.
+    found | FEATURE_CMOV | FEATURE_SAFE_DATA | FEATURE_SAFE_PARAM
+}
+
+/// Fills memory with zeros, also where nobody reads it any more.
+///
+/// # Safety
+///
+/// `memory` is null, or points to `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_clear_mem(memory: *mut c_void, size: usize) {
+    if memory.is_null() || size == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(memory.cast::<u8>(), size) };
+    zeroize::Zeroize::zeroize(bytes);
+}
+
+/// The best size of a burst of one cipher: as many as are worked on together.
+///
+/// # Safety
+///
+/// `out` is null or points to a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_cipher_burst_get_size(
+    mgr: *const Mgr,
+    cipher: u32,
+    out: *mut c_uint,
+) -> c_int {
+    let known = [CIPHER_CBC, CIPHER_CNTR].contains(&cipher);
+    // SAFETY: the caller's promise.
+    unsafe { burst_size(mgr, out, if known { 0 } else { ERR_CIPH_MODE }) }
+}
+
+/// The same of one hash.
+///
+/// # Safety
+///
+/// As for [`imb_cipher_burst_get_size`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_hash_burst_get_size(
+    mgr: *const Mgr,
+    hash: u32,
+    out: *mut c_uint,
+) -> c_int {
+    let known = (AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512).contains(&hash)
+        || [AUTH_AES_CMAC, AUTH_AES_CMAC_256].contains(&hash);
+    // SAFETY: the caller's promise.
+    unsafe { burst_size(mgr, out, if known { 0 } else { ERR_HASH_ALGO }) }
+}
+
+/// The same of one AEAD.
+///
+/// # Safety
+///
+/// As for [`imb_cipher_burst_get_size`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_aead_burst_get_size(
+    mgr: *const Mgr,
+    aead: u32,
+    out: *mut c_uint,
+) -> c_int {
+    let error = if aead == CIPHER_CCM { 0 } else { ERR_CIPH_MODE };
+    // SAFETY: the caller's promise.
+    unsafe { burst_size(mgr, out, error) }
+}
+
+/// # Safety
+///
+/// As for [`imb_cipher_burst_get_size`].
+unsafe fn burst_size(mgr: *const Mgr, out: *mut c_uint, error: c_int) -> c_int {
+    if mgr.is_null() {
+        return ERR_NULL_MBMGR;
+    }
+    if out.is_null() || !out.is_aligned() {
+        return ERR_NULL_BURST;
+    }
+    let size = if error == 0 { super::state::CHUNK as c_uint } else { 0 };
+    // SAFETY: the caller's promise.
+    unsafe { out.write(size) };
+    error
+}
+
+/// Refused: SM4 is not in the set. It is there so that programs which name it can be linked.
+#[unsafe(no_mangle)]
+pub extern "C" fn imb_sm4_gcm_pre(_: *mut Mgr, _: *const c_void, _: *mut GcmKey) {
+    set_global_errno(ERR_CIPH_MODE);
+}
+
+/// Stands for every function of a cipher that is not in the set.
+pub(super) extern "C" fn refused_cipher() -> usize {
+    set_global_errno(ERR_CIPH_MODE);
+    0
+}
+
+/// Stands for every function of a hash that is not in the set.
+pub(super) extern "C" fn refused_hash() -> usize {
+    set_global_errno(ERR_HASH_ALGO);
+    0
+}

@@ -1,0 +1,426 @@
+//! What wrong arguments get: an error number of the header, and nothing done.
+
+use std::{
+    ffi::{c_int, c_void},
+    ptr,
+    sync::{Mutex, MutexGuard},
+};
+
+use super::*;
+use crate::types::*;
+
+/// The library has one number for functions that know no manager, so tests that read it go one after another.
+static ORDER: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ORDER.lock().unwrap_or_else(|error| error.into_inner())
+}
+
+struct Manager(*mut Mgr);
+
+impl Manager {
+    fn new() -> Self {
+        let mgr = alloc_mb_mgr(0);
+        // SAFETY: it was just allocated.
+        unsafe { init_mb_mgr_auto(mgr, ptr::null_mut()) };
+        Self(mgr)
+    }
+
+    fn functions(&self) -> Functions {
+        // SAFETY: it is there.
+        unsafe { (*self.0).functions }
+    }
+
+    fn errno(&self) -> c_int {
+        // SAFETY: it is there.
+        unsafe { imb_get_errno(self.0) }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses it any more.
+        unsafe { free_mb_mgr(self.0) };
+    }
+}
+
+fn last_error() -> c_int {
+    // SAFETY: null is no manager.
+    unsafe { imb_get_errno(ptr::null_mut()) }
+}
+
+/// Good jobs point here; the tests below change one field each, before anything is read.
+static MEMORY: [u8; 2048] = [0; 2048];
+
+fn memory() -> *const c_void {
+    MEMORY.as_ptr().cast()
+}
+
+fn good(cipher: u32, hash: u32) -> Job {
+    let at = MEMORY.as_ptr();
+    let (iv_len, tag_len) = match (cipher, hash) {
+        (CIPHER_CBC, _) => (16, 12),
+        (_, AUTH_CHACHA20_POLY1305) => (12, 16),
+        _ => (12, 12),
+    };
+    let first = at.expose_provenance();
+    let u = match hash {
+        AUTH_AES_GMAC_128 => [first, first, 12],
+        _ if cipher_is_aead(cipher) => [first, 8, 0],
+        _ => [first; 3],
+    };
+    Job {
+        enc_keys: memory(),
+        dec_keys: memory(),
+        key_len: if cipher == CIPHER_CHACHA20_POLY1305 { 32 } else { 16 },
+        src: at,
+        dst: at.cast_mut(),
+        cipher_len: 64,
+        hash_len: 64,
+        iv: at,
+        iv_len,
+        tag: at.cast_mut(),
+        tag_len,
+        u,
+        cipher_mode: cipher,
+        cipher_direction: DIR_ENCRYPT,
+        hash_alg: hash,
+        chain_order: ORDER_CIPHER_HASH,
+        ..Job::EMPTY
+    }
+}
+
+fn cipher_is_aead(cipher: u32) -> bool {
+    [CIPHER_GCM, CIPHER_CCM, CIPHER_CHACHA20_POLY1305].contains(&cipher)
+}
+
+type Change = fn(&mut Job);
+
+/// Every field of a job wrong once.
+fn wrong_jobs() -> Vec<(u32, u32, Change, c_int)> {
+    let (cbc, ctr, sha) = (CIPHER_CBC, CIPHER_CNTR, AUTH_HMAC_SHA_1);
+    let (gcm, gmac) = (CIPHER_GCM, AUTH_AES_GMAC);
+    let (chacha, poly) = (CIPHER_CHACHA20_POLY1305, AUTH_CHACHA20_POLY1305);
+    let (ccm, ccm_hash, null) = (CIPHER_CCM, AUTH_AES_CCM, CIPHER_NULL);
+    vec![
+        (cbc, sha, |job| job.src = ptr::null(), ERR_JOB_NULL_SRC),
+        (cbc, sha, |job| job.dst = ptr::null_mut(), ERR_JOB_NULL_DST),
+        (cbc, sha, |job| job.iv = ptr::null(), ERR_JOB_NULL_IV),
+        (cbc, sha, |job| job.enc_keys = ptr::null(), ERR_JOB_NULL_KEY),
+        (cbc, sha, |job| job.key_len = 17, ERR_JOB_KEY_LEN),
+        (cbc, sha, |job| job.key_len = u64::MAX, ERR_JOB_KEY_LEN),
+        (cbc, sha, |job| job.cipher_len = 0, ERR_JOB_CIPH_LEN),
+        (cbc, sha, |job| job.cipher_len = 63, ERR_JOB_CIPH_LEN),
+        (cbc, sha, |job| job.cipher_len = 1 << 16, ERR_JOB_CIPH_LEN),
+        (cbc, sha, |job| job.cipher_offset = u64::MAX, ERR_JOB_CIPH_LEN),
+        (cbc, sha, |job| job.iv_len = 12, ERR_JOB_IV_LEN),
+        (cbc, sha, |job| job.cipher_direction = 3, ERR_JOB_CIPH_DIR),
+        (cbc, sha, |job| job.tag_len = 0, ERR_JOB_AUTH_TAG_LEN),
+        (cbc, sha, |job| job.tag_len = 21, ERR_JOB_AUTH_TAG_LEN),
+        (cbc, sha, |job| job.tag = ptr::null_mut(), ERR_JOB_NULL_AUTH),
+        (cbc, sha, |job| job.hash_len = 1 << 16, ERR_JOB_AUTH_LEN),
+        (cbc, sha, |job| job.u[0] = 0, ERR_JOB_NULL_HMAC_IPAD),
+        (cbc, sha, |job| job.u[1] = 0, ERR_JOB_NULL_HMAC_OPAD),
+        (cbc, AUTH_NULL, |job| job.cipher_direction = 0, ERR_JOB_CIPH_DIR),
+        (cbc, AUTH_AES_XCBC, |job| job.u[0] = 0, ERR_JOB_NULL_XCBC_K1_EXP),
+        (cbc, AUTH_AES_XCBC, |job| job.u[1] = 0, ERR_JOB_NULL_XCBC_K2),
+        (cbc, AUTH_AES_XCBC, |job| job.u[2] = 0, ERR_JOB_NULL_XCBC_K3),
+        (cbc, AUTH_AES_XCBC, |job| job.tag_len = 11, ERR_JOB_AUTH_TAG_LEN),
+        (null, AUTH_AES_CMAC, |job| job.u[2] = 0, ERR_JOB_NULL_KEY),
+        (null, AUTH_AES_CMAC_256, |job| job.tag_len = 17, ERR_JOB_AUTH_TAG_LEN),
+        (null, AUTH_MD5, |job| job.tag_len = 13, ERR_JOB_AUTH_TAG_LEN),
+        (null, AUTH_AES_GMAC_128, |job| job.u[0] = 0, ERR_JOB_NULL_AUTH_KEY),
+        (null, AUTH_AES_GMAC_128, |job| job.u[1] = 0, ERR_JOB_NULL_IV),
+        (null, AUTH_AES_GMAC_128, |job| job.u[2] = 0, ERR_JOB_IV_LEN),
+        (null, AUTH_AES_GMAC_128, |job| job.src = ptr::null(), ERR_JOB_NULL_SRC),
+        (ctr, sha, |job| job.iv_len = 13, ERR_JOB_IV_LEN),
+        (ctr, sha, |job| job.cipher_len = u64::MAX, ERR_JOB_CIPH_LEN),
+        (gcm, gmac, |job| job.iv_len = 0, ERR_JOB_IV_LEN),
+        (gcm, gmac, |job| job.enc_keys = ptr::null(), ERR_JOB_NULL_KEY),
+        (gcm, gmac, |job| job.u[0] = 0, ERR_JOB_NULL_AAD),
+        (gcm, gmac, |job| job.u[1] = usize::MAX, ERR_JOB_AAD_LEN),
+        (gcm, gmac, |job| job.tag_len = 17, ERR_JOB_AUTH_TAG_LEN),
+        (gcm, gmac, |job| job.cipher_len = u64::MAX, ERR_JOB_CIPH_LEN),
+        (gcm, gmac, |job| job.hash_alg = AUTH_HMAC_SHA_1, ERR_HASH_ALGO),
+        (gcm, gmac, |job| job.cipher_mode = CIPHER_CNTR, ERR_CIPH_MODE),
+        (chacha, poly, |job| job.key_len = 16, ERR_JOB_KEY_LEN),
+        (chacha, poly, |job| job.iv_len = 16, ERR_JOB_IV_LEN),
+        (chacha, poly, |job| job.tag_len = 12, ERR_JOB_AUTH_TAG_LEN),
+        (ccm, ccm_hash, |job| job.key_len = 24, ERR_JOB_KEY_LEN),
+        (ccm, ccm_hash, |job| job.iv_len = 14, ERR_JOB_IV_LEN),
+        (ccm, ccm_hash, |job| job.u[1] = 47, ERR_JOB_AAD_LEN),
+        (ccm, ccm_hash, |job| job.hash_offset = 1, ERR_JOB_SRC_OFFSET),
+        (ccm, ccm_hash, |job| job.hash_len = 63, ERR_JOB_CIPH_LEN),
+        (ccm, ccm_hash, |job| job.tag_len = 5, ERR_JOB_AUTH_TAG_LEN),
+    ]
+}
+
+#[test]
+fn a_wrong_job_comes_back_with_its_error() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let f = manager.functions();
+    for (row, (cipher, hash, change, error)) in wrong_jobs().into_iter().enumerate() {
+        // SAFETY: the manager is there.
+        let job = unsafe { f.get_next_job.unwrap()(manager.0) };
+        let mut wrong = good(cipher, hash);
+        change(&mut wrong);
+        // SAFETY: the library lends it.
+        unsafe { job.write(wrong) };
+        // SAFETY: a wrong job is not looked at more closely.
+        let back = unsafe { f.submit_job.unwrap()(manager.0) };
+        assert_eq!((back, manager.errno()), (job, error), "row {row}");
+        // SAFETY: it was handed back.
+        assert_eq!(unsafe { (*back).status }, STATUS_INVALID_ARGS, "row {row}");
+    }
+}
+
+#[test]
+fn what_is_not_in_the_set_is_refused() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let f = manager.functions();
+    for number in 0..60 {
+        let mine = [CIPHER_CBC, CIPHER_CNTR, CIPHER_NULL].contains(&number);
+        if !mine && !cipher_is_aead(number) {
+            assert_eq!(submitted(&manager, good(number, AUTH_NULL)), ERR_CIPH_MODE, "{number}");
+        }
+        let hash = Job { hash_alg: number, ..good(CIPHER_NULL, AUTH_NULL) };
+        let known = (AUTH_HMAC_SHA_1..=AUTH_NULL).contains(&number)
+            || [AUTH_AES_GMAC, AUTH_AES_CCM, AUTH_AES_CMAC, AUTH_AES_CMAC_256].contains(&number)
+            || (AUTH_AES_GMAC_128..=AUTH_AES_GMAC_256).contains(&number)
+            || number == AUTH_CHACHA20_POLY1305;
+        if !known {
+            assert_eq!(submitted(&manager, hash), ERR_HASH_ALGO, "{number}");
+        }
+    }
+    // No pointer is null, and those of functions outside the set note an error.
+    let words = size_of::<Functions>() / size_of::<usize>();
+    // SAFETY: functions are pointers without padding.
+    let all = unsafe { std::slice::from_raw_parts((&raw const f).cast::<usize>(), words) };
+    assert!(all.iter().all(|pointer| *pointer != 0) && words == 126);
+    let refused = f.mobile.iter().chain(&f.crc).chain(&f.plain_hashes).chain(&f.ecb_quic);
+    for function in refused.chain([&f.des_key_sched, &f.ghash, &f.sm4_keyexp, &f.cfb_one_256]) {
+        raw::set_global_errno(0);
+        assert_eq!(function.unwrap()(), 0);
+        assert!([ERR_CIPH_MODE, ERR_HASH_ALGO].contains(&last_error()));
+    }
+}
+
+fn submitted(manager: &Manager, job: Job) -> c_int {
+    let f = manager.functions();
+    // SAFETY: the manager is there.
+    let next = unsafe { f.get_next_job.unwrap()(manager.0) };
+    // SAFETY: the library lends it.
+    unsafe { next.write(job) };
+    // SAFETY: a wrong job is not looked at more closely.
+    let back = unsafe { f.submit_job.unwrap()(manager.0) };
+    // SAFETY: it was handed back.
+    assert_eq!(unsafe { (*back).status }, STATUS_INVALID_ARGS);
+    manager.errno()
+}
+
+#[test]
+fn no_manager_is_an_error() {
+    let _alone = alone();
+    let f = Manager::new().functions();
+    let fresh = alloc_mb_mgr(0);
+    for mgr in [ptr::null_mut(), fresh] {
+        for function in [f.get_next_job, f.submit_job, f.get_completed_job, f.flush_job] {
+            raw::set_global_errno(0);
+            // SAFETY: null, or a manager that no function made ready.
+            assert!(unsafe { function.unwrap()(mgr) }.is_null());
+            assert_eq!(last_error(), ERR_NULL_MBMGR);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { f.queue_size.unwrap()(mgr) }, 0);
+        let mut jobs = [ptr::null_mut(); 4];
+        for function in [f.get_next_burst, f.submit_burst, f.submit_burst_nocheck, f.flush_burst] {
+            // SAFETY: as above.
+            assert_eq!(unsafe { function.unwrap()(mgr, 4, jobs.as_mut_ptr()) }, 0);
+        }
+        let mut job = Job::EMPTY;
+        // SAFETY: as above.
+        let done = unsafe { f.submit_cipher_burst.unwrap()(mgr, &raw mut job, 1, 1, 1, 16) };
+        // SAFETY: as above.
+        assert_eq!(done + unsafe { f.submit_hash_burst.unwrap()(mgr, &raw mut job, 1, 1) }, 0);
+    }
+    // SAFETY: it was allocated here.
+    unsafe { free_mb_mgr(fresh) };
+    // SAFETY: null is nothing to free, to make ready or to set up.
+    unsafe { free_mb_mgr(ptr::null_mut()) };
+    // SAFETY: as above.
+    unsafe { init_mb_mgr_auto(ptr::null_mut(), ptr::null_mut()) };
+    // SAFETY: as above.
+    unsafe { init_mb_mgr_sse(ptr::null_mut()) };
+    // SAFETY: as above.
+    assert!(unsafe { imb_set_pointers_mb_mgr(ptr::null_mut(), 0, 1) }.is_null());
+    // SAFETY: as above.
+    assert_eq!(unsafe { imb_set_session(ptr::null_mut(), ptr::null_mut()) }, 0);
+    assert_eq!(last_error(), ERR_NULL_MBMGR);
+    // SAFETY: as above.
+    unsafe {
+        imb_hmac_ipad_opad(ptr::null_mut(), 1, memory(), 1, ptr::null_mut(), ptr::null_mut())
+    };
+    assert_eq!(last_error(), ERR_NULL_MBMGR);
+    // SAFETY: as above.
+    unsafe { imb_clear_mem(ptr::null_mut(), 4) };
+}
+
+#[test]
+fn a_manager_may_lie_anywhere() {
+    let _alone = alone();
+    let mut memory = vec![0u64; imb_get_mb_mgr_size() / 8 + 8];
+    for shift in 0..8 {
+        let at = memory[shift..].as_mut_ptr().cast();
+        // SAFETY: there is as much memory as that function wants.
+        let mgr = unsafe { imb_set_pointers_mb_mgr(at, 0, 1) };
+        // SAFETY: as above.
+        unsafe { init_mb_mgr_auto(mgr, ptr::null_mut()) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { (*mgr).errno }, 0);
+        // SAFETY: as above.
+        let next = unsafe { ring_next(mgr) };
+        assert!(!next.is_null());
+    }
+    // SAFETY: it is one byte off.
+    let odd =
+        unsafe { imb_set_pointers_mb_mgr(memory.as_mut_ptr().wrapping_byte_add(1).cast(), 0, 1) };
+    assert!(odd.is_null());
+}
+
+/// # Safety
+///
+/// The manager is there.
+unsafe fn ring_next(mgr: *mut Mgr) -> *mut Job {
+    // SAFETY: the caller's promise.
+    let f = unsafe { (*mgr).functions };
+    // SAFETY: as above.
+    unsafe { f.get_next_job.unwrap()(mgr) }
+}
+
+#[test]
+fn wrong_bursts_are_refused() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let (f, mgr) = (manager.functions(), manager.0);
+    let mut jobs = [ptr::null_mut(); MAX_BURST];
+    for function in [f.get_next_burst, f.submit_burst, f.submit_burst_nocheck] {
+        // SAFETY: null is no array.
+        assert_eq!(unsafe { function.unwrap()(mgr, 1, ptr::null_mut()) }, 0);
+        assert_eq!(manager.errno(), ERR_NULL_BURST);
+        // SAFETY: an array that is too large is not looked at.
+        assert_eq!(unsafe { function.unwrap()(mgr, 129, jobs.as_mut_ptr()) }, 0);
+        assert_eq!(manager.errno(), ERR_BURST_SIZE);
+    }
+    // SAFETY: the array has as many places.
+    assert_eq!(unsafe { f.submit_burst.unwrap()(mgr, 2, jobs.as_mut_ptr()) }, 0);
+    assert_eq!(manager.errno(), ERR_NULL_JOB);
+    // SAFETY: as above.
+    assert_eq!(unsafe { f.get_next_burst.unwrap()(mgr, 2, jobs.as_mut_ptr()) }, 2);
+    for job in &jobs[..2] {
+        // SAFETY: the library lends it.
+        unsafe { job.write(good(CIPHER_NULL, AUTH_NULL)) };
+    }
+    jobs.swap(0, 1);
+    // SAFETY: as above.
+    assert_eq!(unsafe { f.submit_burst.unwrap()(mgr, 2, jobs.as_mut_ptr()) }, 0);
+    assert_eq!(manager.errno(), ERR_BURST_OOO);
+    jobs.swap(0, 1);
+    // SAFETY: as above.
+    assert_eq!(unsafe { f.submit_burst.unwrap()(mgr, 2, jobs.as_mut_ptr()) }, 0);
+    assert_eq!(manager.errno(), ERR_BURST_SUITE_ID);
+    // SAFETY: as above.
+    assert_eq!(unsafe { f.submit_burst_nocheck.unwrap()(mgr, 2, jobs.as_mut_ptr()) }, 2);
+    let mut wrong = good(CIPHER_CBC, AUTH_NULL);
+    wrong.iv = ptr::null();
+    // SAFETY: a wrong job is not looked at more closely.
+    let done = unsafe { f.submit_cipher_burst.unwrap()(mgr, &raw mut wrong, 1, 1, 1, 16) };
+    assert_eq!((done, manager.errno(), wrong.status), (0, ERR_JOB_NULL_IV, STATUS_INVALID_ARGS));
+    // SAFETY: null is no array.
+    let done = unsafe { f.submit_hash_burst.unwrap()(mgr, ptr::null_mut(), 1, AUTH_HMAC_SHA_1) };
+    assert_eq!((done, manager.errno()), (0, ERR_NULL_JOB));
+}
+
+#[test]
+fn direct_calls_refuse_null() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let f = manager.functions();
+    let mut room = vec![0u64; 400];
+    let out: *mut c_void = room.as_mut_ptr().cast();
+    let (null, none, key) = (ptr::null::<u8>(), ptr::null_mut::<u8>(), memory());
+    let is = |error: c_int| assert_eq!(last_error(), error);
+    for bits in 0..3 {
+        let expand = f.keyexp[bits].unwrap();
+        // SAFETY: null is refused.
+        unsafe { expand(null.cast(), out, out) };
+        is(ERR_NULL_KEY);
+        // SAFETY: as above.
+        unsafe { expand(key, out, none.cast()) };
+        is(ERR_NULL_EXP_KEY);
+        let pre = f.gcm_pre[bits].unwrap();
+        // SAFETY: as above.
+        unsafe { pre(null.cast(), out) };
+        is(ERR_NULL_KEY);
+        // SAFETY: as above.
+        unsafe { pre(key, none.cast()) };
+        is(ERR_NULL_EXP_KEY);
+        let mut context = GcmContext::NONE;
+        let ctx = &raw mut context;
+        let (iv, seal) = (MEMORY.as_ptr(), f.gcm_enc[bits].unwrap());
+        // SAFETY: there is room for key data.
+        unsafe { pre(key, out) };
+        is(0);
+        let (gk, dst) = (out.cast_const(), room[300..].as_mut_ptr().cast::<u8>());
+        let cases = [
+            (null.cast(), ctx, dst, iv, iv, iv, 1, dst, 16, ERR_NULL_EXP_KEY),
+            (gk, ptr::null_mut(), dst, iv, iv, iv, 1, dst, 16, ERR_NULL_CTX),
+            (gk, ctx, none, iv, iv, iv, 1, dst, 16, ERR_NULL_DST),
+            (gk, ctx, dst, null, iv, iv, 1, dst, 16, ERR_NULL_SRC),
+            (gk, ctx, dst, iv, null, iv, 1, dst, 16, ERR_NULL_IV),
+            (gk, ctx, dst, iv, iv, null, 1, dst, 16, ERR_NULL_AAD),
+            (gk, ctx, dst, iv, iv, iv, 1, none, 16, ERR_NULL_AUTH),
+            (gk, ctx, dst, iv, iv, iv, 1, dst, 17, ERR_AUTH_TAG_LEN),
+            (gk, ctx, dst, iv, iv, iv, 1, dst, 0, ERR_AUTH_TAG_LEN),
+        ];
+        for (key, ctx, dst, src, iv, aad, aad_len, tag, tag_len, error) in cases {
+            // SAFETY: as above.
+            unsafe { seal(key, ctx, dst, src, 16, iv, aad, aad_len, tag, tag_len) };
+            is(error);
+        }
+        // A context that nobody began.
+        // SAFETY: as above.
+        unsafe { f.gcm_enc_update[bits].unwrap()(gk, ctx, dst, iv, 16) };
+        is(ERR_NULL_CTX);
+        // SAFETY: as above.
+        unsafe { f.gmac_init[bits].unwrap()(gk, ctx, iv, 0) };
+        is(ERR_IV_LEN);
+    }
+    // SAFETY: as above.
+    unsafe { f.one_block[0].unwrap()(null.cast(), out) };
+    is(ERR_NULL_SRC);
+    // SAFETY: as above.
+    unsafe { f.one_block[0].unwrap()(key, none.cast()) };
+    is(ERR_NULL_AUTH);
+    // SAFETY: as above.
+    unsafe { f.cmac_subkeys_128.unwrap()(null.cast(), out, out) };
+    is(ERR_NULL_EXP_KEY);
+    // SAFETY: as above.
+    unsafe { f.xcbc_keyexp.unwrap()(null.cast(), out, out, out) };
+    is(ERR_NULL_KEY);
+    // SAFETY: as above.
+    unsafe { f.chacha_init.unwrap()(null.cast(), out.cast(), key, key, 1) };
+    is(ERR_NULL_KEY);
+    // SAFETY: as above.
+    unsafe { f.chacha_init.unwrap()(key, ptr::null_mut(), key, key, 1) };
+    is(ERR_NULL_CTX);
+    room.fill(0);
+    // SAFETY: as above; nobody began a message there.
+    unsafe { f.chacha_finalize.unwrap()(room.as_mut_ptr().cast(), none.cast(), 16) };
+    is(ERR_NULL_AUTH);
+    let (ctx, tag) = (room.as_mut_ptr().cast(), room[100..].as_mut_ptr().cast());
+    // SAFETY: as above.
+    unsafe { f.chacha_finalize.unwrap()(ctx, tag, 16) };
+    is(ERR_NULL_CTX);
+}

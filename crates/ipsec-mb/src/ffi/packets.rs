@@ -1,0 +1,195 @@
+//! Jobs of AES-GCM and ChaCha20-Poly1305: straight to bursts of operations.
+
+use std::ffi::c_int;
+
+use arrayvec::ArrayVec;
+use convoy_crypto::{
+    AeadKey, GcmTables, KeyLender, LentKey, Nonce, OpenOp, SealOp, open_burst, seal_burst,
+};
+use zeroize::Zeroize;
+
+use super::{
+    gcm,
+    raw::{copied, input, text},
+    state::{CHUNK, Scratch},
+    work::{Task, finish},
+};
+use crate::types::*;
+
+/// Works on those of at most [`CHUNK`] jobs that are of AEADs with keys of their own. Gives the others, and an error that was found only now.
+///
+/// # Safety
+///
+/// As for [`run`](super::work::run).
+pub(super) unsafe fn run(
+    lender: &KeyLender,
+    scratch: &mut Scratch,
+    tasks: &[Task],
+) -> (ArrayVec<Task, CHUNK>, Option<c_int>) {
+    let (mut others, mut error) = (ArrayVec::new(), None);
+    let mut packets = ArrayVec::<&Task, CHUNK>::new();
+    for task in tasks {
+        match task.suite.cipher {
+            CIPHER_GCM => {
+                // SAFETY: the caller's promise.
+                let job = unsafe { &*task.job };
+                let is_usual = job.iv_len == 12 && key_of(task, job).is_aligned();
+                if is_usual {
+                    packets.push(task);
+                } else {
+                    // SAFETY: as above.
+                    error = unsafe { alone(lender, task, job) }.err().or(error);
+                }
+            }
+            CIPHER_CHACHA20_POLY1305 => packets.push(task),
+            _ => others.push(*task),
+        }
+    }
+    if !packets.is_empty() {
+        // SAFETY: the caller's promise.
+        error = unsafe { burst(lender, scratch, &packets) }.err().or(error);
+    }
+    (others, error)
+}
+
+/// The key data of a job of GCM.
+fn key_of(task: &Task, job: &Job) -> *const GcmTables {
+    if task.suite.is_encrypt() { job.enc_keys.cast() } else { job.dec_keys.cast() }
+}
+
+/// What a job of an AEAD adds.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn aad<'a>(job: &Job) -> Result<&'a [u8], c_int> {
+    // SAFETY: the caller's promise.
+    let aad = unsafe { input(job.pointer(0), job.u[1] as u64, ERR_JOB_NULL_AAD) }?;
+    // What is written is nobody else's to read.
+    let (start, end) = (job.dst.addr(), job.dst.addr().saturating_add(job.cipher_len as usize));
+    let shared = aad.as_ptr().addr().max(start) < (aad.as_ptr().addr() + aad.len()).min(end);
+    if shared { Err(ERR_JOB_AAD_LEN) } else { Ok(aad) }
+}
+
+/// A job of GCM with an IV of any length, or with key data anywhere.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn alone(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_int> {
+    let from = job.src.wrapping_add(job.cipher_offset as usize);
+    let bits = task.suite.bits().ok_or(ERR_JOB_KEY_LEN)?;
+    let work = |key: LentKey<'_>| {
+        // SAFETY: the caller's promise.
+        let aad = unsafe { aad(job) }?;
+        // SAFETY: as above. It may lie in the text, but is hashed before that is touched.
+        let iv = unsafe { input(job.iv, job.iv_len, ERR_JOB_NULL_IV) }?;
+        let seal = task.suite.is_encrypt();
+        // SAFETY: as above.
+        unsafe { gcm::job(&key, seal, (from, job.dst, job.cipher_len), iv, aad) }
+    };
+    // SAFETY: as above.
+    let made = unsafe { gcm::with_key(lender, bits, key_of(task, job).cast(), work) };
+    let status = if made.is_ok() { STATUS_COMPLETED } else { STATUS_INVALID_ARGS };
+    // SAFETY: as above.
+    unsafe { finish(task, &made.unwrap_or_default(), status) };
+    made.map(|_| ())
+}
+
+/// Works on jobs with IVs of 12 bytes.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> Result<(), c_int> {
+    let Scratch { secrets, icvs, .. } = scratch;
+    for (task, secret) in tasks.iter().zip(&mut *secrets) {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &*task.job };
+        if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
+            // SAFETY: as above.
+            secret.set(&unsafe { copied(job.enc_keys.cast(), ERR_JOB_NULL_KEY) }?);
+        }
+    }
+    let mut keys = ArrayVec::<LentKey<'_>, CHUNK>::new();
+    let mut places = ArrayVec::<usize, CHUNK>::new();
+    let mut last = (std::ptr::null(), None);
+    for (task, secret) in tasks.iter().zip(&*secrets) {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &*task.job };
+        if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
+            keys.push(lender.chacha20_poly1305(secret));
+            last = (std::ptr::null(), None);
+        } else {
+            // Packets of one key come one after another, mostly.
+            let this = (key_of(task, job), task.suite.bits());
+            if let (false, Some(bits)) = (this == last, this.1) {
+                // SAFETY: it is aligned and not null, any bytes are tables, and the caller promises the rest.
+                keys.push(lender.gcm(bits, unsafe { &*this.0 }));
+                last = this;
+            }
+        }
+        places.push(keys.len() - 1);
+    }
+    let mut error = Ok(());
+    let mut statuses = [STATUS_COMPLETED; CHUNK];
+    let mut seal = ArrayVec::<SealOp<'_>, CHUNK>::new();
+    let mut open = ArrayVec::<OpenOp<'_>, CHUNK>::new();
+    for (at, ((task, icv), key)) in tasks.iter().zip(&mut *icvs).zip(&places).enumerate() {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &*task.job };
+        let Some(key) = keys.get(*key) else { continue };
+        // SAFETY: as above.
+        if let Err(code) = unsafe { push(task, job, key, icv, &mut seal, &mut open) } {
+            (statuses[at], error) = (STATUS_INVALID_ARGS, Err(code));
+        }
+    }
+    if !seal.is_empty() {
+        seal_burst(&mut seal);
+    }
+    if !open.is_empty() {
+        open_burst(&mut open);
+    }
+    drop((seal, open));
+    drop(keys);
+    for (((task, icv), secret), status) in tasks.iter().zip(icvs).zip(secrets).zip(statuses) {
+        // SAFETY: the caller's promise.
+        unsafe { finish(task, icv, status) };
+        icv.zeroize();
+        if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
+            secret.wipe();
+        }
+    }
+    error
+}
+
+/// Makes an operation of a job.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn push<'a>(
+    task: &Task,
+    job: &Job,
+    key: &'a AeadKey,
+    icv: &'a mut [u8; 16],
+    seal: &mut ArrayVec<SealOp<'a>, CHUNK>,
+    open: &mut ArrayVec<OpenOp<'a>, CHUNK>,
+) -> Result<(), c_int> {
+    // SAFETY: the caller's promise. The nonce may lie in the text, so it is copied before there is a reference to that.
+    let nonce: [u8; 12] = unsafe { copied(job.iv, ERR_JOB_NULL_IV) }?;
+    // SAFETY: as above.
+    let aad = unsafe { aad(job) }?;
+    let from = job.src.wrapping_add(job.cipher_offset as usize);
+    // SAFETY: as above.
+    let text = unsafe { text(from, job.dst, job.cipher_len as usize) };
+    if task.suite.is_encrypt() {
+        // Whoever submits a job vouches for its nonce.
+        let op = SealOp::with_aead_key(key, Nonce::new(nonce), aad, text, icv);
+        seal.push(op.map_err(|_| ERR_JOB_CIPH_LEN)?);
+    } else {
+        let op = OpenOp::unverified(key, nonce, aad, text, icv);
+        open.push(op.map_err(|_| ERR_JOB_CIPH_LEN)?);
+    }
+    Ok(())
+}

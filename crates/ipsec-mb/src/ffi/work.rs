@@ -1,0 +1,480 @@
+//! From jobs of C to the work of the kernels.
+//!
+//! A job's cipher reads at `src` plus its offset and writes at `dst`, without one; its hash reads at `src` plus an offset that may lead to another
+//! buffer. So what each of them covers is told apart by addresses. Where they share bytes, they become one job of the manager in Rust, over
+//! what both cover together; where they do not, two; and where text must be hashed before it is overwritten from elsewhere, or the hash is
+//! GMAC, one follows the other at once.
+
+use std::{ffi::c_int, ptr};
+
+use arrayvec::ArrayVec;
+use convoy_crypto::{
+    HashAlg, KeyBits, KeyLender, LentKey,
+    manager::{
+        AesDecryptKey, AesEncryptKey, Buffer, ChainOrder, CmacKey, Direction, Engine, HmacKeys, Iv,
+        Job as Inner, JobCipher, JobHash, Runner, Span, Status, XcbcKey, chaining_bytes,
+        round_key_bytes,
+    },
+};
+use zeroize::Zeroize;
+
+use super::{
+    gcm,
+    keys::subkey,
+    packets,
+    raw::{input, set_status, text},
+    state::{CHUNK, Scratch, State},
+};
+use crate::{
+    check::{Suite, gmac_bits, hmac_hash},
+    types::*,
+};
+
+/// A job that was checked, and what it asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Task {
+    pub(super) suite: Suite,
+    pub(super) job: *mut Job,
+}
+
+/// The addresses of some memory.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    start: *const u8,
+    len: usize,
+}
+
+impl Region {
+    /// The memory that both cover, if they share a byte.
+    fn united(self, other: Self) -> Option<Self> {
+        let end = |region: Self| region.start.addr().saturating_add(region.len);
+        let shared = self.start.addr().max(other.start.addr()) < end(self).min(end(other));
+        let first = if self.start.addr() < other.start.addr() { self } else { other };
+        let len = end(self).max(end(other)) - first.start.addr();
+        shared.then_some(Self { start: first.start, len })
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.united(other).is_some()
+    }
+
+    /// Where a part of it lies in it.
+    fn span_of(self, part: Self) -> Span {
+        Span::new(part.start.addr() - self.start.addr(), part.len)
+    }
+}
+
+/// What the cipher reads.
+fn cipher_input(job: &Job) -> *const u8 {
+    job.src.wrapping_add(job.cipher_offset as usize)
+}
+
+/// What the hash reads.
+fn hash_input(job: &Job) -> Region {
+    Region { start: job.src.wrapping_add(job.hash_offset as usize), len: job.hash_len as usize }
+}
+
+/// Works on at most [`CHUNK`] jobs that were checked, and sets the status of each; gives an error that was found only now.
+///
+/// # Safety
+///
+/// The jobs are there, and what they point to is as large as their lengths and types say. Nobody else uses it, and no job writes what
+/// another reads or writes.
+pub(super) unsafe fn run(state: &mut State, tasks: &[Task]) -> Option<c_int> {
+    let State { runner, lender, scratch, .. } = state;
+    // SAFETY: the caller's promise.
+    let (others, mut error) = unsafe { packets::run(lender, scratch, tasks) };
+    if others.is_empty() {
+        return error;
+    }
+    for (at, task) in others.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &*task.job };
+        // SAFETY: as above.
+        if let Err(code) = unsafe { take_keys(scratch, at, job, task.suite) } {
+            error = Some(code);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { run_views(runner, lender, scratch, &others) };
+    for at in 0..others.len() {
+        wipe(scratch, at);
+    }
+    error
+}
+
+/// Copies the keys of a job to where kernels can read them. Those that cannot be taken leave none, and the job is invalid.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn take_keys(
+    scratch: &mut Scratch,
+    at: usize,
+    job: &Job,
+    suite: Suite,
+) -> Result<(), c_int> {
+    let bits = suite.bits();
+    match (suite.cipher, bits) {
+        (CIPHER_CBC, Some(bits)) if !suite.is_encrypt() => {
+            // SAFETY: the caller's promise.
+            let keys = unsafe { round_keys(job.dec_keys.cast(), bits) }?;
+            scratch.decrypt[at].set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
+        }
+        (CIPHER_CBC | CIPHER_CNTR | CIPHER_CCM, Some(bits)) => {
+            // SAFETY: the caller's promise.
+            let keys = unsafe { round_keys(job.enc_keys.cast(), bits) }?;
+            scratch.encrypt[at].set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
+        }
+        _ => {}
+    }
+    if let Some(alg) = hmac_hash(suite.hash) {
+        let bytes = chaining_bytes(alg) as u64;
+        // SAFETY: the caller's promise.
+        let inner = unsafe { input(job.pointer(0), bytes, ERR_JOB_NULL_HMAC_IPAD) }?;
+        // SAFETY: as above.
+        let outer = unsafe { input(job.pointer(1), bytes, ERR_JOB_NULL_HMAC_OPAD) }?;
+        scratch.hmac[at].set_chaining(alg, inner, outer).map_err(|_| ERR_JOB_KEY_LEN)?;
+    }
+    match suite.hash {
+        AUTH_AES_XCBC => {
+            // SAFETY: as above.
+            let k1 = unsafe { round_keys(job.pointer(0), KeyBits::Aes128) }?;
+            let (k2, k3) = (subkey(job.pointer(1))?, subkey(job.pointer(2))?);
+            scratch.xcbc[at].set_parts(k1, &k2, &k3).map_err(|_| ERR_JOB_KEY_LEN)
+        }
+        AUTH_AES_CMAC | AUTH_AES_CMAC_256 => {
+            let bits = match suite.hash {
+                AUTH_AES_CMAC => KeyBits::Aes128,
+                _ => KeyBits::Aes256,
+            };
+            // SAFETY: as above.
+            let keys = unsafe { round_keys(job.pointer(0), bits) }?;
+            let (k1, k2) = (subkey(job.pointer(1))?, subkey(job.pointer(2))?);
+            scratch.cmac[at].set_parts(bits, keys, &k1, &k2).map_err(|_| ERR_JOB_KEY_LEN)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Round keys where the caller holds them.
+///
+/// # Safety
+///
+/// If not null, `keys` points to the round keys of a key of that size.
+unsafe fn round_keys<'a>(keys: *const u8, bits: KeyBits) -> Result<&'a [u8], c_int> {
+    // SAFETY: the caller's promise.
+    unsafe { input(keys, round_key_bytes(bits) as u64, ERR_JOB_NULL_KEY) }
+}
+
+/// Wipes what was copied for a job.
+fn wipe(scratch: &mut Scratch, at: usize) {
+    // In place of each an empty one, which drops what was there: that wipes itself.
+    if scratch.encrypt[at].bits().is_some() {
+        scratch.encrypt[at] = Default::default();
+    }
+    if scratch.decrypt[at].bits().is_some() {
+        scratch.decrypt[at] = Default::default();
+    }
+    if scratch.hmac[at].alg().is_some() {
+        scratch.hmac[at] = Default::default();
+    }
+    if scratch.cmac[at].bits().is_some() {
+        scratch.cmac[at] = Default::default();
+    }
+    if scratch.xcbc[at].is_set() {
+        scratch.xcbc[at] = Default::default();
+    }
+    scratch.tags[at].zeroize();
+}
+
+/// A job's cipher and hash with their keys, and its order.
+struct Parts<'s> {
+    cipher: JobCipher<'s>,
+    hash: JobHash<'s>,
+    /// Bytes of the whole tag.
+    whole_tag: usize,
+    order: ChainOrder,
+}
+
+impl<'s> Parts<'s> {
+    fn of(scratch: Keys<'s>, at: usize, job: &Job, suite: Suite) -> Self {
+        let direction = if suite.is_encrypt() { Direction::Encrypt } else { Direction::Decrypt };
+        let cipher = match suite.cipher {
+            CIPHER_CBC if !suite.is_encrypt() => JobCipher::CbcDecrypt(&scratch.decrypt[at]),
+            CIPHER_CBC => JobCipher::CbcEncrypt(&scratch.encrypt[at]),
+            CIPHER_CNTR => JobCipher::Ctr(&scratch.encrypt[at]),
+            CIPHER_CCM => JobCipher::Ccm(&scratch.encrypt[at], direction),
+            _ => JobCipher::Null,
+        };
+        let (hash, whole_tag) = match suite.hash {
+            AUTH_AES_XCBC => (JobHash::Xcbc(&scratch.xcbc[at]), 16),
+            AUTH_AES_CMAC | AUTH_AES_CMAC_256 => (JobHash::Cmac(&scratch.cmac[at]), 16),
+            hash => match hmac_hash(hash) {
+                Some(alg) => (JobHash::Hmac(&scratch.hmac[at]), HashAlg::digest_bytes(alg)),
+                None => (JobHash::Null, 0),
+            },
+        };
+        let order = match job.chain_order {
+            ORDER_HASH_CIPHER => ChainOrder::HashThenCipher,
+            _ => ChainOrder::CipherThenHash,
+        };
+        Self { cipher, hash, whole_tag, order }
+    }
+
+    fn has_cipher(&self) -> bool {
+        !matches!(self.cipher, JobCipher::Null)
+    }
+
+    fn has_hash(&self) -> bool {
+        !matches!(self.hash, JobHash::Null)
+    }
+}
+
+/// The keys of a chunk, apart from the tags.
+#[derive(Clone, Copy)]
+struct Keys<'s> {
+    encrypt: &'s [AesEncryptKey; CHUNK],
+    decrypt: &'s [AesDecryptKey; CHUNK],
+    hmac: &'s [HmacKeys; CHUNK],
+    cmac: &'s [CmacKey; CHUNK],
+    xcbc: &'s [XcbcKey; CHUNK],
+}
+
+/// Works on jobs whose keys were taken.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn run_views(
+    runner: &mut Runner,
+    lender: &KeyLender,
+    scratch: &mut Scratch,
+    tasks: &[Task],
+) {
+    let mut statuses = [STATUS_COMPLETED; CHUNK];
+    let Scratch { encrypt, decrypt, hmac, cmac, xcbc, tags, .. } = &mut *scratch;
+    let keys = Keys { encrypt, decrypt, hmac, cmac, xcbc };
+    let mut views = ArrayVec::<Inner<'_>, { 2 * CHUNK }>::new();
+    for (at, (task, tag)) in tasks.iter().zip(tags).enumerate() {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &*task.job };
+        let parts = Parts::of(keys, at, job, task.suite);
+        // SAFETY: as above.
+        let done = unsafe { add(runner, lender, &mut views, at, job, task.suite, parts, tag) };
+        if done.is_err() {
+            statuses[at] = STATUS_INVALID_ARGS;
+        }
+    }
+    runner.run(&mut views);
+    for view in &views {
+        if view.status() != Status::Completed
+            && let Some(status) = statuses.get_mut(view.user_data)
+        {
+            *status = STATUS_INVALID_ARGS;
+        }
+    }
+    drop(views);
+    for ((task, tag), status) in tasks.iter().zip(&scratch.tags).zip(statuses) {
+        // SAFETY: the caller's promise.
+        unsafe { finish(task, tag, status) };
+    }
+}
+
+/// Hands a job's tag over, and sets its status.
+///
+/// # Safety
+///
+/// As for [`run`].
+pub(super) unsafe fn finish(task: &Task, tag: &[u8], status: u32) {
+    // SAFETY: the caller's promise.
+    let Job { tag: to, tag_len, .. } = unsafe { &*task.job };
+    if status == STATUS_COMPLETED && task.suite.hash != AUTH_NULL && !to.is_null() {
+        let len = tag.len().min(*tag_len as usize);
+        // SAFETY: as above. It may lie anywhere, but not in the copy.
+        unsafe { ptr::copy_nonoverlapping(tag.as_ptr(), *to, len) };
+    }
+    // SAFETY: as above.
+    unsafe { set_status(task.job, status) };
+}
+
+/// Adds what a job asks for to what is worked on together, or does it at once where that cannot be.
+///
+/// # Safety
+///
+/// As for [`run`].
+#[allow(clippy::too_many_arguments)]
+unsafe fn add<'s>(
+    runner: &mut Runner,
+    lender: &KeyLender,
+    views: &mut ArrayVec<Inner<'s>, { 2 * CHUNK }>,
+    at: usize,
+    job: &Job,
+    suite: Suite,
+    parts: Parts<'s>,
+    tag: &'s mut [u8; 64],
+) -> Result<(), c_int> {
+    if suite.cipher == CIPHER_CCM {
+        // SAFETY: the caller's promise.
+        views.push(unsafe { ccm(job, &parts, at, tag) }?);
+        return Ok(());
+    }
+    if let Some(bits) = gmac_bits(suite.hash) {
+        // SAFETY: as above.
+        return unsafe { with_gmac(runner, lender, bits, job, &parts, tag) };
+    }
+    let (from, hashed) = (cipher_input(job), hash_input(job));
+    let (to, len) = (job.dst, job.cipher_len as usize);
+    let ciphered = Region { start: to.cast_const(), len };
+    let early = parts.order == ChainOrder::HashThenCipher;
+    match (parts.has_cipher(), parts.has_hash()) {
+        (false, false) => {}
+        (true, false) => {
+            // SAFETY: the caller's promise.
+            views.push(unsafe { cipher_alone(job, &parts, at) });
+        }
+        (false, true) => {
+            // SAFETY: as above.
+            views.push(unsafe { hash_alone(hashed, &parts, at, tag) });
+        }
+        (true, true) if !ciphered.overlaps(hashed) => {
+            // SAFETY: as above. Neither writes what the other reads.
+            views.push(unsafe { hash_alone(hashed, &parts, at, tag) });
+            // SAFETY: as above.
+            views.push(unsafe { cipher_alone(job, &parts, at) });
+        }
+        (true, true) if early && from != to.cast_const() => {
+            // What is hashed is overwritten by text from elsewhere.
+            // SAFETY: as above.
+            let mut first = unsafe { hash_alone(hashed, &parts, at, tag) };
+            runner.run_one(&mut first);
+            // SAFETY: as above.
+            views.push(unsafe { cipher_alone(job, &parts, at) });
+        }
+        (true, true) => {
+            let Some(both) = ciphered.united(hashed) else { return Ok(()) };
+            // SAFETY: the caller's promise. The IV may lie in the text, so it is copied before there is a reference to that.
+            let iv = Iv::new(unsafe { input(job.iv, job.iv_len, ERR_JOB_NULL_IV) }?);
+            // SAFETY: as above.
+            unsafe { text(from, to, len) };
+            let start = to.wrapping_sub(ciphered.start.addr() - both.start.addr());
+            // SAFETY: as above: each byte of it is of the cipher's or of the hash's.
+            let buffer = unsafe { text(start, start, both.len) };
+            let mut view = Inner::default();
+            view.buffer = Buffer::InPlace(buffer);
+            (view.cipher, view.cipher_span) = (parts.cipher, both.span_of(ciphered));
+            (view.hash, view.hash_span) = (parts.hash, both.span_of(hashed));
+            (view.order, view.iv, view.user_data) = (parts.order, iv, at);
+            view.tag = &mut tag[..parts.whole_tag];
+            views.push(view);
+        }
+    }
+    Ok(())
+}
+
+/// The cipher of a job by itself.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn cipher_alone<'s>(job: &Job, parts: &Parts<'s>, at: usize) -> Inner<'s> {
+    let len = job.cipher_len as usize;
+    // SAFETY: the caller's promise. The IV may lie in the text, so it is copied before there is a reference to that.
+    let iv = Iv::new(unsafe { input(job.iv, job.iv_len, ERR_JOB_NULL_IV) }.unwrap_or_default());
+    let mut view = Inner::default();
+    // SAFETY: as above.
+    view.buffer = Buffer::InPlace(unsafe { text(cipher_input(job), job.dst, len) });
+    (view.cipher, view.cipher_span) = (parts.cipher, Span::new(0, len));
+    (view.iv, view.user_data) = (iv, at);
+    view
+}
+
+/// The hash of a job by itself.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn hash_alone<'s>(
+    hashed: Region,
+    parts: &Parts<'s>,
+    at: usize,
+    tag: &'s mut [u8; 64],
+) -> Inner<'s> {
+    // SAFETY: the caller's promise.
+    let message = unsafe { input(hashed.start, hashed.len as u64, ERR_JOB_NULL_SRC) };
+    let mut view = Inner::default();
+    view.buffer = Buffer::ReadOnly(message.unwrap_or_default());
+    view.cipher = JobCipher::Null;
+    (view.hash, view.hash_span) = (parts.hash, Span::new(0, hashed.len));
+    (view.tag, view.user_data) = (&mut tag[..parts.whole_tag], at);
+    view
+}
+
+/// A job of CCM.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn ccm<'s>(
+    job: &Job,
+    parts: &Parts<'s>,
+    at: usize,
+    tag: &'s mut [u8; 64],
+) -> Result<Inner<'s>, c_int> {
+    let aad_len = job.u[1];
+    // SAFETY: the caller's promise.
+    let aad = unsafe { input(job.pointer(0), aad_len as u64, ERR_JOB_NULL_AAD) }?;
+    let text = Region { start: job.dst.cast_const(), len: job.cipher_len as usize };
+    if text.overlaps(Region { start: aad.as_ptr(), len: aad_len }) {
+        return Err(ERR_JOB_AAD_LEN);
+    }
+    // SAFETY: as above.
+    let mut view = unsafe { cipher_alone(job, parts, at) };
+    view.aad = aad;
+    view.tag = tag.get_mut(..job.tag_len as usize).ok_or(ERR_JOB_AUTH_TAG_LEN)?;
+    Ok(view)
+}
+
+/// A job with GMAC beside its cipher, done at once.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn with_gmac(
+    runner: &mut Runner,
+    lender: &KeyLender,
+    bits: KeyBits,
+    job: &Job,
+    parts: &Parts<'_>,
+    tag: &mut [u8; 64],
+) -> Result<(), c_int> {
+    let mut is_valid = true;
+    let mut cipher = || {
+        if parts.has_cipher() {
+            // SAFETY: the caller's promise.
+            let mut view = unsafe { cipher_alone(job, parts, 0) };
+            runner.run_one(&mut view);
+            is_valid = view.status() == Status::Completed;
+        }
+    };
+    let early = parts.order == ChainOrder::HashThenCipher;
+    if !early {
+        cipher();
+    }
+    let Region { start, len } = hash_input(job);
+    // SAFETY: the caller's promise.
+    let message = unsafe { input(start, len as u64, ERR_JOB_NULL_SRC) }?;
+    // SAFETY: as above.
+    let iv = unsafe { input(job.pointer(1), job.u[2] as u64, ERR_JOB_NULL_IV) }?;
+    let key = job.pointer::<GcmKey>(0);
+    let none = (ptr::null(), ptr::null_mut(), 0);
+    // SAFETY: as above; there is no text.
+    let work = |key: LentKey<'_>| unsafe { gcm::job(&key, true, none, iv, message) };
+    // SAFETY: as above.
+    let made = unsafe { gcm::with_key(lender, bits, key, work) }?;
+    tag.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);
+    if early {
+        cipher();
+    }
+    if is_valid { Ok(()) } else { Err(ERR_JOB_CIPH_LEN) }
+}

@@ -1,0 +1,113 @@
+//! Numbers of algorithms, states and errors.
+
+use std::ffi::c_int;
+
+macro_rules! numbers {
+    ($kind:ty: $($name:ident = $value:expr),* $(,)?) => {$(
+        #[doc = concat!("`IMB_", stringify!($name), "`.")]
+        pub const $name: $kind = $value;
+    )*};
+}
+
+numbers! { u32:
+    ARCH_NONE = 0, ARCH_SSE = 1, ARCH_AVX2 = 2, ARCH_AVX512 = 3,
+    STATUS_BEING_PROCESSED = 0, STATUS_COMPLETED_CIPHER = 1, STATUS_COMPLETED_AUTH = 2,
+    STATUS_COMPLETED = 3, STATUS_INVALID_ARGS = 4, STATUS_INTERNAL_ERROR = 5,
+    DIR_ENCRYPT = 1, DIR_DECRYPT = 2,
+    ORDER_CIPHER_HASH = 1, ORDER_HASH_CIPHER = 2,
+    CIPHER_CBC = 1, CIPHER_CNTR = 2, CIPHER_NULL = 3, CIPHER_GCM = 5, CIPHER_CCM = 9,
+    CIPHER_CHACHA20_POLY1305 = 19, CIPHER_NUM = 29,
+    AUTH_HMAC_SHA_1 = 1, AUTH_HMAC_SHA_224 = 2, AUTH_HMAC_SHA_256 = 3, AUTH_HMAC_SHA_384 = 4,
+    AUTH_HMAC_SHA_512 = 5, AUTH_AES_XCBC = 6, AUTH_MD5 = 7, AUTH_NULL = 8, AUTH_AES_GMAC = 9,
+    AUTH_AES_CCM = 11, AUTH_AES_CMAC = 12, AUTH_AES_GMAC_128 = 24, AUTH_AES_GMAC_192 = 25,
+    AUTH_AES_GMAC_256 = 26, AUTH_AES_CMAC_256 = 27, AUTH_CHACHA20_POLY1305 = 29, AUTH_NUM = 50,
+}
+
+numbers! { u64:
+    FLAG_SHANI_OFF = 1, FLAG_GFNI_OFF = 1 << 1,
+    FEATURE_SHANI = 1, FEATURE_AESNI = 1 << 1, FEATURE_PCLMULQDQ = 1 << 2, FEATURE_CMOV = 1 << 3,
+    FEATURE_SSE4_2 = 1 << 4, FEATURE_AVX = 1 << 5, FEATURE_AVX2 = 1 << 6,
+    FEATURE_AVX512F = 1 << 7, FEATURE_AVX512DQ = 1 << 8, FEATURE_AVX512CD = 1 << 9,
+    FEATURE_AVX512BW = 1 << 10, FEATURE_AVX512VL = 1 << 11, FEATURE_VAES = 1 << 12,
+    FEATURE_VPCLMULQDQ = 1 << 13, FEATURE_SAFE_DATA = 1 << 14, FEATURE_SAFE_PARAM = 1 << 15,
+    FEATURE_GFNI = 1 << 16, FEATURE_AVX512_IFMA = 1 << 17, FEATURE_BMI2 = 1 << 18,
+    FEATURE_XSAVE = 1 << 26, FEATURE_OSXSAVE = 1 << 27,
+}
+
+macro_rules! errors {
+    ($($name:ident = $value:expr, $text:literal;)*) => {
+        $(
+            #[doc = concat!("`IMB_", stringify!($name), "`: ", $text, ".")]
+            pub const $name: c_int = $value;
+        )*
+
+        /// What an error number means.
+        pub(crate) const fn error_text(number: c_int) -> Option<&'static std::ffi::CStr> {
+            match number {
+                $($value => {
+                    match std::ffi::CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
+                        Ok(text) => Some(text),
+                        Err(_) => None,
+                    }
+                })*
+                _ => None,
+            }
+        }
+    };
+}
+
+errors! {
+    ERR_NULL_MBMGR = 2001, "the manager is null, or was not initialised";
+    ERR_JOB_NULL_SRC = 2002, "the job's source is null";
+    ERR_JOB_NULL_DST = 2003, "the job's destination is null";
+    ERR_JOB_NULL_KEY = 2004, "the job's key is null";
+    ERR_JOB_NULL_IV = 2005, "the job's IV is null";
+    ERR_JOB_NULL_AUTH = 2006, "the job's place for a tag is null";
+    ERR_JOB_NULL_AAD = 2007, "the job's additional data is null";
+    ERR_JOB_CIPH_LEN = 2008, "the job's cipher does not take so many bytes";
+    ERR_JOB_AUTH_LEN = 2009, "the job's hash does not take so many bytes";
+    ERR_JOB_IV_LEN = 2010, "the job's cipher does not take an IV of this length";
+    ERR_JOB_KEY_LEN = 2011, "the job's cipher has no keys of this length";
+    ERR_JOB_AUTH_TAG_LEN = 2012, "the job's hash has no tags of this length";
+    ERR_JOB_AAD_LEN = 2013, "the job has too much additional data";
+    ERR_JOB_SRC_OFFSET = 2014, "the job's cipher and hash begin in different places";
+    ERR_JOB_CHAIN_ORDER = 2015, "the job's order is none";
+    ERR_CIPH_MODE = 2016, "the cipher is not in the set, or not beside this hash";
+    ERR_HASH_ALGO = 2017, "the hash is not in the set, or not beside this cipher";
+    ERR_JOB_NULL_AUTH_KEY = 2018, "the key of the job's hash is null";
+    ERR_JOB_NULL_SGL_CTX = 2019, "the job's context is null";
+    ERR_JOB_NULL_NEXT_IV = 2020, "the job's place for the next IV is null";
+    ERR_JOB_PON_PLI = 2021, "the job's payload length of PON is wrong";
+    ERR_NULL_SRC = 2022, "the source is null";
+    ERR_NULL_DST = 2023, "the destination is null";
+    ERR_NULL_KEY = 2024, "the key is null";
+    ERR_NULL_EXP_KEY = 2025, "the expanded key is null";
+    ERR_NULL_IV = 2026, "the IV is null";
+    ERR_NULL_AUTH = 2027, "the place for a tag is null";
+    ERR_NULL_AAD = 2028, "the additional data is null";
+    ERR_CIPH_LEN = 2029, "the cipher does not take so many bytes";
+    ERR_AUTH_LEN = 2030, "the hash does not take so many bytes";
+    ERR_IV_LEN = 2031, "the cipher does not take an IV of this length";
+    ERR_KEY_LEN = 2032, "no key has this length";
+    ERR_AUTH_TAG_LEN = 2033, "no tag has this length";
+    ERR_AAD_LEN = 2034, "too much additional data";
+    ERR_SRC_OFFSET = 2035, "the offset is wrong";
+    ERR_NULL_AUTH_KEY = 2036, "the hash's key is null";
+    ERR_NULL_CTX = 2037, "the context is null";
+    ERR_JOB_NULL_HMAC_OPAD = 2038, "the outer value of the job's HMAC is null";
+    ERR_JOB_NULL_HMAC_IPAD = 2039, "the inner value of the job's HMAC is null";
+    ERR_JOB_NULL_XCBC_K1_EXP = 2040, "K1 of the job's XCBC is null";
+    ERR_JOB_NULL_XCBC_K2 = 2041, "K2 of the job's XCBC is null";
+    ERR_JOB_NULL_XCBC_K3 = 2042, "K3 of the job's XCBC is null";
+    ERR_JOB_CIPH_DIR = 2043, "the job's direction is none";
+    ERR_JOB_NULL_GHASH_INIT_TAG = 2044, "the job's first value of GHASH is null";
+    ERR_MISSING_CPUFLAGS_INIT_MGR = 2045, "the processor lacks what this manager needs";
+    ERR_NULL_JOB = 2046, "the job is null";
+    ERR_QUEUE_SPACE = 2047, "the queue has no room for so many jobs";
+    ERR_NULL_BURST = 2048, "the array of jobs is null";
+    ERR_BURST_SIZE = 2049, "the burst has too many jobs";
+    ERR_BURST_OOO = 2050, "the burst's jobs are not those that come next";
+    ERR_SELFTEST = 2051, "the self-test failed";
+    ERR_BURST_SUITE_ID = 2052, "the burst's jobs were not set up by imb_set_session";
+    ERR_JOB_SGL_STATE = 2053, "the job's state of a message in parts is none";
+}

@@ -1,0 +1,150 @@
+//! Direct calls.
+
+use convoy_ipsec_mb::types::*;
+
+use crate::{library::Library, suites::Aligned};
+
+/// A message through the direct calls of one library: whole, in parts, and authenticated alone.
+fn gcm(library: &Library, bits: usize, seal: bool, text: &[u8], shift: usize) -> [Vec<u8>; 3] {
+    let f = library.functions();
+    let secret: Vec<u8> = (0..32).map(|i| i * 5 + 1).collect();
+    let mut data = Aligned([0u8; 1280 + 64]);
+    let key = data.0[shift..].as_mut_ptr().cast();
+    // SAFETY: there is room for key data, wherever it lies.
+    unsafe { f.gcm_pre[bits].unwrap()(secret.as_ptr().cast(), key) };
+    let (iv, aad) = ([9u8; 12], [3u8; 21]);
+    let mut context = GcmContext::NONE;
+    let mut whole = vec![0; text.len() + 16];
+    let (out, tag) = whole.split_at_mut(text.len());
+    let run = if seal { f.gcm_enc[bits] } else { f.gcm_dec[bits] }.unwrap();
+    let (ctx, len) = (&raw mut context, text.len() as u64);
+    let (iv_at, aad_at) = (iv.as_ptr(), aad.as_ptr());
+    // SAFETY: all lengths are right.
+    unsafe {
+        run(
+            key,
+            ctx,
+            out.as_mut_ptr(),
+            text.as_ptr(),
+            len,
+            iv_at,
+            aad_at,
+            21,
+            tag.as_mut_ptr(),
+            16,
+        );
+    }
+    let mut parts = vec![0; text.len() + 16];
+    let (out, tag) = parts.split_at_mut(text.len());
+    // SAFETY: as above.
+    unsafe { f.gcm_init[bits].unwrap()(key, ctx, iv_at, aad_at, 21) };
+    let update = if seal { f.gcm_enc_update[bits] } else { f.gcm_dec_update[bits] }.unwrap();
+    let steps = [1, 15, 16, 40, 7, 300];
+    let (mut at, mut step) = (0, steps.iter().cycle());
+    while at < text.len() {
+        let len = (*step.next().unwrap()).min(text.len() - at);
+        // SAFETY: as above.
+        unsafe { update(key, ctx, out[at..].as_mut_ptr(), text[at..].as_ptr(), len as u64) };
+        at += len;
+    }
+    let end = if seal { f.gcm_enc_finalize[bits] } else { f.gcm_dec_finalize[bits] }.unwrap();
+    // SAFETY: as above.
+    unsafe { end(key, ctx, tag.as_mut_ptr(), 16) };
+    let mut mac = vec![0; 12];
+    // SAFETY: as above.
+    unsafe { f.gmac_init[bits].unwrap()(key, ctx, text.as_ptr(), text.len().clamp(1, 40) as u64) };
+    for part in text.chunks(33) {
+        let (src, len) = (part.as_ptr(), part.len() as u64);
+        // SAFETY: as above.
+        unsafe { f.gmac_update[bits].unwrap()(key, ctx, src, len) };
+    }
+    // SAFETY: as above.
+    unsafe { f.gmac_finalize[bits].unwrap()(key, ctx, mac.as_mut_ptr(), 12) };
+    [whole, parts, mac]
+}
+
+#[test]
+fn gcm_and_gmac_are_the_peer_s() {
+    let (ours, peer) = (Library::ours(), Library::peer());
+    let text: Vec<u8> = (0..3000u32).map(|i| (i * i / 7) as u8).collect();
+    for bits in 0..3 {
+        for len in [0, 1, 15, 16, 17, 64, 100, 128, 600, 1500, 3000] {
+            // The IV of GMAC is of the text.
+            let text = &text[..len];
+            for seal in [true, false] {
+                let mine = gcm(&ours, bits, seal, text, 0);
+                let [whole, parts, _] = &mine;
+                assert_eq!(whole, parts, "{len} bytes");
+                assert_eq!(mine, gcm(&ours, bits, seal, text, 24), "key data anywhere");
+                if len > 0
+                    && let Some(peer) = &peer
+                {
+                    assert_eq!(mine, gcm(peer, bits, seal, text, 0), "{len} bytes, {bits}");
+                }
+            }
+        }
+    }
+}
+
+fn chacha(library: &Library, seal: bool, text: &[u8], steps: &[usize]) -> Vec<u8> {
+    let f = library.functions();
+    let (secret, iv, aad) = ([7u8; 32], [8u8; 12], [9u8; 19]);
+    // SAFETY: zeros are a context.
+    let mut context: ChaChaContext = unsafe { std::mem::zeroed() };
+    let (key, ctx) = (secret.as_ptr().cast(), &raw mut context);
+    let mut out = vec![0; text.len() + 16];
+    // SAFETY: all lengths are right.
+    unsafe { f.chacha_init.unwrap()(key, ctx, iv.as_ptr().cast(), aad.as_ptr().cast(), 19) };
+    let update = if seal { f.chacha_enc_update } else { f.chacha_dec_update }.unwrap();
+    let (mut at, mut step) = (0, steps.iter().cycle());
+    while at < text.len() {
+        let len = (*step.next().unwrap()).min(text.len() - at);
+        let (dst, src) = (out[at..].as_mut_ptr().cast(), text[at..].as_ptr().cast());
+        // SAFETY: as above.
+        unsafe { update(key, ctx, dst, src, len as u64) };
+        at += len;
+    }
+    let tag = out[text.len()..].as_mut_ptr().cast();
+    // SAFETY: as above.
+    unsafe { f.chacha_finalize.unwrap()(ctx, tag, 16) };
+    out
+}
+
+#[test]
+fn chacha20_poly1305_is_the_peer_s() {
+    let (ours, peer) = (Library::ours(), Library::peer());
+    let text: Vec<u8> = (0..5000u32).map(|i| (i * i / 7) as u8).collect();
+    for len in [0, 1, 15, 16, 17, 63, 64, 65, 100, 600, 1500, 5000] {
+        for seal in [true, false] {
+            let whole = chacha(&ours, seal, &text[..len], &[usize::MAX]);
+            assert_eq!(whole, chacha(&ours, seal, &text[..len], &[3, 64, 1200, 1]), "{len} bytes");
+            if let Some(peer) = &peer {
+                assert_eq!(whole, chacha(peer, seal, &text[..len], &[usize::MAX]), "{len} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_of_hmac_are_the_peer_s() {
+    let (ours, peer) = (Library::ours(), Library::peer());
+    let key: Vec<u8> = (0..200).collect();
+    let values = |library: &Library, hash, len| {
+        let mut out = [[0u8; 64]; 2];
+        let [ipad, opad] = &mut out;
+        let (ipad, opad) = (ipad.as_mut_ptr().cast(), opad.as_mut_ptr().cast());
+        let expand = library.ipad_opad()?;
+        // SAFETY: there is room for each.
+        unsafe { expand(library.mgr(), hash, key.as_ptr().cast(), len, ipad, opad) };
+        Some((out, library.errno()))
+    };
+    for hash in (AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512).chain([AUTH_MD5]) {
+        for len in [0, 1, 20, 64, 65, 128, 129, 200] {
+            let mine = values(&ours, hash, len).unwrap();
+            assert_eq!(mine.1, if hash == AUTH_MD5 && len > 64 { ERR_KEY_LEN } else { 0 });
+            if let Some(theirs) = peer.as_ref().and_then(|peer| values(peer, hash, len)) {
+                assert_eq!(mine.0, theirs.0, "hash {hash}, {len} bytes");
+            }
+        }
+    }
+}
