@@ -14,6 +14,7 @@ mod misc;
 #[cfg(test)]
 mod misuse_tests;
 mod packets;
+mod quic;
 mod raw;
 mod ring;
 mod state;
@@ -22,3 +23,4 @@ mod work;
 pub use keys::imb_hmac_ipad_opad;
 pub use manager::*;
 pub use misc::*;
+pub use quic::*;

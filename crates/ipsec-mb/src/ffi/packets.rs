@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 use super::{
     gcm,
     raw::{copied, input, text},
-    state::{CHUNK, Scratch},
+    state::{CHUNK, Slot},
     work::{Task, finish},
 };
 use crate::types::*;
@@ -23,7 +23,7 @@ use crate::types::*;
 /// As for [`run`](super::work::run).
 pub(super) unsafe fn run(
     lender: &KeyLender,
-    scratch: &mut Scratch,
+    slots: &mut [Slot; CHUNK],
     tasks: &[Task],
 ) -> (ArrayVec<Task, CHUNK>, Option<c_int>) {
     let (mut others, mut error) = (ArrayVec::new(), None);
@@ -47,7 +47,7 @@ pub(super) unsafe fn run(
     }
     if !packets.is_empty() {
         // SAFETY: the caller's promise.
-        error = unsafe { burst(lender, scratch, &packets) }.err().or(error);
+        error = unsafe { burst(lender, slots, &packets) }.err().or(error);
     }
     (others, error)
 }
@@ -101,9 +101,12 @@ unsafe fn alone(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_int>
 /// # Safety
 ///
 /// As for [`run`].
-unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> Result<(), c_int> {
-    let Scratch { secrets, icvs, .. } = scratch;
-    for (task, secret) in tasks.iter().zip(&mut *secrets) {
+unsafe fn burst(
+    lender: &KeyLender,
+    slots: &mut [Slot; CHUNK],
+    tasks: &[&Task],
+) -> Result<(), c_int> {
+    for (task, Slot { secret, .. }) in tasks.iter().zip(&mut *slots) {
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
         if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
@@ -113,8 +116,10 @@ unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> R
     }
     let mut keys = ArrayVec::<LentKey<'_>, CHUNK>::new();
     let mut places = ArrayVec::<usize, CHUNK>::new();
+    let mut icvs = ArrayVec::<&mut [u8; 16], CHUNK>::new();
     let mut last = (std::ptr::null(), None);
-    for (task, secret) in tasks.iter().zip(&*secrets) {
+    for (task, Slot { secret, icv, .. }) in tasks.iter().zip(&mut *slots) {
+        icvs.push(icv);
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
         if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
@@ -135,7 +140,7 @@ unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> R
     let mut statuses = [STATUS_COMPLETED; CHUNK];
     let mut seal = ArrayVec::<SealOp<'_>, CHUNK>::new();
     let mut open = ArrayVec::<OpenOp<'_>, CHUNK>::new();
-    for (at, ((task, icv), key)) in tasks.iter().zip(&mut *icvs).zip(&places).enumerate() {
+    for (at, ((task, icv), key)) in tasks.iter().zip(icvs).zip(&places).enumerate() {
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
         let Some(key) = keys.get(*key) else { continue };
@@ -152,7 +157,7 @@ unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> R
     }
     drop((seal, open));
     drop(keys);
-    for (((task, icv), secret), status) in tasks.iter().zip(icvs).zip(secrets).zip(statuses) {
+    for ((task, Slot { icv, secret, .. }), status) in tasks.iter().zip(slots).zip(statuses) {
         // SAFETY: the caller's promise.
         unsafe { finish(task, icv, status) };
         icv.zeroize();
