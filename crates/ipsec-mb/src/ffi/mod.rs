@@ -17,6 +17,7 @@ mod packets;
 mod quic;
 mod raw;
 mod ring;
+mod sgl;
 mod state;
 mod work;
 

@@ -11,6 +11,7 @@ use zeroize::Zeroize;
 use super::{
     gcm,
     raw::{copied, input, text},
+    sgl,
     state::{CHUNK, Slot},
     work::{Task, finish},
 };
@@ -40,6 +41,10 @@ pub(super) unsafe fn run(
                     // SAFETY: as above.
                     error = unsafe { alone(lender, task, job) }.err().or(error);
                 }
+            }
+            CIPHER_GCM_SGL | CIPHER_CHACHA20_POLY1305_SGL => {
+                // SAFETY: the caller's promise.
+                error = unsafe { sgl::run(lender, task) }.err().or(error);
             }
             CIPHER_CHACHA20_POLY1305 => packets.push(task),
             _ => others.push(*task),
