@@ -66,9 +66,17 @@ impl Suite {
             CIPHER_GCM => (self.bits().is_some(), Some(AUTH_AES_GMAC)),
             CIPHER_CCM => (self.key_len == 16 || self.key_len == 32, Some(AUTH_AES_CCM)),
             CIPHER_CHACHA20_POLY1305 => (self.key_len == 32, Some(AUTH_CHACHA20_POLY1305)),
+            CIPHER_GCM_SGL => (self.bits().is_some(), Some(AUTH_GCM_SGL)),
+            CIPHER_CHACHA20_POLY1305_SGL => (self.key_len == 32, Some(AUTH_CHACHA20_POLY1305_SGL)),
             _ => return Err(ERR_CIPH_MODE),
         };
-        let aeads = [AUTH_AES_GMAC, AUTH_AES_CCM, AUTH_CHACHA20_POLY1305];
+        let aeads = [
+            AUTH_AES_GMAC,
+            AUTH_AES_CCM,
+            AUTH_CHACHA20_POLY1305,
+            AUTH_GCM_SGL,
+            AUTH_CHACHA20_POLY1305_SGL,
+        ];
         let macs = [AUTH_AES_XCBC, AUTH_NULL, AUTH_AES_CMAC, AUTH_AES_CMAC_256];
         let is_mac = hmac_hash(self.hash).is_some()
             || gmac_bits(self.hash).is_some()
@@ -89,7 +97,9 @@ impl Suite {
             _ => true,
         };
         let gmac = AUTH_AES_GMAC_128..=AUTH_AES_GMAC_256;
-        let aead = [AUTH_NULL, AUTH_AES_GMAC, AUTH_CHACHA20_POLY1305].contains(&self.hash);
+        let aeads =
+            [AUTH_AES_GMAC, AUTH_CHACHA20_POLY1305, AUTH_GCM_SGL, AUTH_CHACHA20_POLY1305_SGL];
+        let aead = self.hash == AUTH_NULL || aeads.contains(&self.hash);
         cipher && (aead || gmac.contains(&self.hash))
     }
 }
@@ -137,7 +147,9 @@ fn check_cipher(job: &Job, suite: Suite) -> Result<(), c_int> {
     let len = job.cipher_len;
     let (no_src, no_dst) = (job.src.is_null(), job.dst.is_null());
     let no_key = match suite.direction {
-        DIR_DECRYPT if [CIPHER_CBC, CIPHER_GCM].contains(&suite.cipher) => job.dec_keys.is_null(),
+        DIR_DECRYPT if [CIPHER_CBC, CIPHER_GCM, CIPHER_GCM_SGL].contains(&suite.cipher) => {
+            job.dec_keys.is_null()
+        }
         _ => job.enc_keys.is_null(),
     };
     let no_aes = suite.bits().is_none();
@@ -200,7 +212,45 @@ fn check_cipher(job: &Job, suite: Suite) -> Result<(), c_int> {
             (suite.hash != AUTH_CHACHA20_POLY1305, ERR_HASH_ALGO),
             far,
         ]),
+        CIPHER_GCM_SGL => {
+            first(&[
+                (suite.hash != AUTH_GCM_SGL, ERR_HASH_ALGO),
+                (no_key, ERR_JOB_NULL_KEY),
+                (no_aes, ERR_JOB_KEY_LEN),
+                (job.iv.is_null(), ERR_JOB_NULL_IV),
+                (job.iv_len == 0 || job.iv_len > ANY_MAX, ERR_JOB_IV_LEN),
+            ])?;
+            check_segments(job, GCM_MAX)
+        }
+        CIPHER_CHACHA20_POLY1305_SGL => {
+            first(&[
+                (suite.hash != AUTH_CHACHA20_POLY1305_SGL, ERR_HASH_ALGO),
+                (no_key, ERR_JOB_NULL_KEY),
+                (suite.key_len != 32, ERR_JOB_KEY_LEN),
+                (job.iv.is_null(), ERR_JOB_NULL_IV),
+                (job.iv_len != 12, ERR_JOB_IV_LEN),
+            ])?;
+            check_segments(job, CHACHA_MAX)
+        }
         _ => Err(ERR_CIPH_MODE),
+    }
+}
+
+/// What is wrong with the text of a message in parts, as far as the job itself says it.
+fn check_segments(job: &Job, most: u64) -> Result<(), c_int> {
+    let len = job.cipher_len;
+    match job.sgl_state {
+        SGL_INIT | SGL_UPDATE | SGL_COMPLETE => first(&[
+            (len > most || job.cipher_offset > ANY_MAX, ERR_JOB_CIPH_LEN),
+            (len != 0 && job.src.is_null(), ERR_JOB_NULL_SRC),
+            (len != 0 && job.dst.is_null(), ERR_JOB_NULL_DST),
+        ]),
+        // There, the destination is the number of segments.
+        SGL_ALL => first(&[
+            (job.src.is_null() && !job.dst.is_null(), ERR_JOB_NULL_SRC),
+            (job.dst.addr() as u64 > ANY_MAX, ERR_JOB_CIPH_LEN),
+        ]),
+        _ => Err(ERR_JOB_SGL_STATE),
     }
 }
 
@@ -284,6 +334,21 @@ fn check_hash(job: &Job, suite: Suite) -> Result<(), c_int> {
             tag_not(job.tag_len == 16),
             long_aad,
         ]),
+        AUTH_GCM_SGL | AUTH_CHACHA20_POLY1305_SGL => {
+            let gcm = suite.hash == AUTH_GCM_SGL;
+            let (cipher, fewest) =
+                if gcm { (CIPHER_GCM_SGL, 1) } else { (CIPHER_CHACHA20_POLY1305_SGL, 16) };
+            let ends = [SGL_COMPLETE, SGL_ALL].contains(&job.sgl_state);
+            let begins = [SGL_INIT, SGL_ALL].contains(&job.sgl_state);
+            first(&[
+                cipher_not(cipher),
+                (u2, ERR_JOB_NULL_SGL_CTX),
+                (ends && !(fewest..=16).contains(&job.tag_len), ERR_JOB_AUTH_TAG_LEN),
+                (ends && job.tag.is_null(), ERR_JOB_NULL_AUTH),
+                (begins && aad > 0 && u0, ERR_JOB_NULL_AAD),
+                long_aad,
+            ])
+        }
         _ => Err(ERR_HASH_ALGO),
     }
 }

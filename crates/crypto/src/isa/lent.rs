@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, ops::Deref};
 
 use zeroize::Zeroize;
 
-use super::{Kernel, Tables};
+use super::{Kernel, Tables, x86::wipe};
 use crate::{
     AeadKey, Cpu, GcmParams, IcvLen, KeyBits, KeyError, Suite, Tier, WideUnits,
     block::ChaChaKey,
@@ -115,6 +115,7 @@ impl KeyLender {
             tables.0 = Tables::EMPTY;
             self.kernel.expand_into(bits, key, &mut tables.0);
         });
+        wipe::general();
         Ok(())
     }
 

@@ -69,19 +69,20 @@ pub(super) unsafe extern "C" fn pre<const BITS: usize>(key: *const c_void, out: 
     noting(|| {
         // SAFETY: the caller's promise.
         let key = unsafe { input(key.cast(), const { bits(BITS) }.bytes() as u64, ERR_NULL_KEY) }?;
-        let mut tables = GcmTables::EMPTY;
-        lender()?.expand(key, &mut tables).map_err(|_| ERR_KEY_LEN)?;
         if out.is_null() {
             return Err(ERR_NULL_EXP_KEY);
         }
-        // SAFETY: the caller's promise: the data has more bytes, wherever it lies. What is dropped is the copy here.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                (&raw const tables).cast(),
-                out.cast::<u8>(),
-                size_of::<GcmTables>(),
-            )
-        };
+        let place = out.cast::<GcmTables>();
+        if place.is_aligned() {
+            // SAFETY: the caller's promise: the data has more bytes, and any bytes are tables.
+            let tables = unsafe { &mut *place };
+            return lender()?.expand(key, tables).map_err(|_| ERR_KEY_LEN);
+        }
+        let mut tables = GcmTables::EMPTY;
+        lender()?.expand(key, &mut tables).map_err(|_| ERR_KEY_LEN)?;
+        let from = (&raw const tables).cast::<u8>();
+        // SAFETY: as above, wherever the data lies. What is dropped is the copy here.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), size_of::<GcmTables>()) };
         Ok(())
     });
 }
@@ -109,7 +110,7 @@ pub(super) unsafe extern "C" fn precomp<const BITS: usize>(data: *mut GcmKey) {
 /// # Safety
 ///
 /// `context` is null or points to a context that nobody else uses.
-unsafe fn context<'a>(context: *mut GcmContext) -> Result<&'a mut GcmSaved, c_int> {
+pub(super) unsafe fn context<'a>(context: *mut GcmContext) -> Result<&'a mut GcmSaved, c_int> {
     // SAFETY: the caller's promise.
     unsafe { object(context, ERR_NULL_CTX) }
 }

@@ -87,7 +87,7 @@ pub unsafe extern "C" fn imb_set_pointers_mb_mgr(
     // SAFETY: as above; without a reset it was a manager before.
     let this = unsafe { &mut *mgr };
     (this.flags, this.features) = (flags, imb_get_feature_flags());
-    this.ooo = [state::place(mgr).cast(); 42];
+    this.ooo = state::pointers(mgr);
     set_global_errno(0);
     mgr
 }

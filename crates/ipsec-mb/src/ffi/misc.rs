@@ -150,6 +150,68 @@ pub extern "C" fn imb_sm4_gcm_pre(_: *mut Mgr, _: *const c_void, _: *mut GcmKey)
     set_global_errno(ERR_CIPH_MODE);
 }
 
+/// Functions outside the set that programs may call by name. Each notes an error and does nothing; what a program is told otherwise is what
+/// they return. In the calling convention of x86-64 they need not know their arguments.
+macro_rules! refused {
+    ($($name:ident = $error:ident),*) => {$(
+        #[doc = concat!("Refused, as what `", stringify!($name), "` serves is not in the set.")]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            set_global_errno($error);
+            -1
+        }
+    )*};
+}
+
+refused! {
+    des_key_schedule = ERR_CIPH_MODE, des_cfb_one = ERR_CIPH_MODE,
+    zuc_eea3_iv_gen = ERR_CIPH_MODE, zuc_eia3_iv_gen = ERR_HASH_ALGO,
+    kasumi_f8_iv_gen = ERR_CIPH_MODE, kasumi_f9_iv_gen = ERR_HASH_ALGO,
+    snow3g_f8_iv_gen = ERR_CIPH_MODE, snow3g_f9_iv_gen = ERR_HASH_ALGO,
+    imb_quic_hp_aes_ecb = ERR_CIPH_MODE, imb_quic_hp_chacha20 = ERR_CIPH_MODE
+}
+
+/// Remembers a function to be told of self-tests. There are none, so it is not called.
+///
+/// # Safety
+///
+/// `mgr` is null or points to a manager.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_self_test_set_cb(
+    mgr: *mut Mgr,
+    function: Option<SelfTestFn>,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Ok(mgr) = (unsafe { super::raw::object(mgr, 0) }) else { return ERR_NULL_MBMGR };
+    (mgr.self_test, mgr.self_test_arg) = (function, argument);
+    0
+}
+
+/// Tells what [`imb_self_test_set_cb`] was given.
+///
+/// # Safety
+///
+/// `mgr` is null or points to a manager; the others are null, or point to room for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_self_test_get_cb(
+    mgr: *mut Mgr,
+    function: *mut Option<SelfTestFn>,
+    argument: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Ok(mgr) = (unsafe { super::raw::object(mgr, 0) }) else { return ERR_NULL_MBMGR };
+    // SAFETY: as above.
+    if let Ok(place) = unsafe { super::raw::object(function, 0) } {
+        *place = mgr.self_test;
+    }
+    // SAFETY: as above.
+    if let Ok(place) = unsafe { super::raw::object(argument, 0) } {
+        *place = mgr.self_test_arg;
+    }
+    0
+}
+
 /// Stands for every function of a cipher that is not in the set.
 pub(super) extern "C" fn refused_cipher() -> usize {
     set_global_errno(ERR_CIPH_MODE);

@@ -14,11 +14,14 @@ mod misc;
 #[cfg(test)]
 mod misuse_tests;
 mod packets;
+mod quic;
 mod raw;
 mod ring;
+mod sgl;
 mod state;
 mod work;
 
 pub use keys::imb_hmac_ipad_opad;
 pub use manager::*;
 pub use misc::*;
+pub use quic::*;

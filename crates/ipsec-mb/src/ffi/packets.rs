@@ -11,7 +11,8 @@ use zeroize::Zeroize;
 use super::{
     gcm,
     raw::{copied, input, text},
-    state::{CHUNK, Scratch},
+    sgl,
+    state::{CHUNK, Slot},
     work::{Task, finish},
 };
 use crate::types::*;
@@ -23,7 +24,7 @@ use crate::types::*;
 /// As for [`run`](super::work::run).
 pub(super) unsafe fn run(
     lender: &KeyLender,
-    scratch: &mut Scratch,
+    slots: &mut [Slot; CHUNK],
     tasks: &[Task],
 ) -> (ArrayVec<Task, CHUNK>, Option<c_int>) {
     let (mut others, mut error) = (ArrayVec::new(), None);
@@ -41,13 +42,17 @@ pub(super) unsafe fn run(
                     error = unsafe { alone(lender, task, job) }.err().or(error);
                 }
             }
+            CIPHER_GCM_SGL | CIPHER_CHACHA20_POLY1305_SGL => {
+                // SAFETY: the caller's promise.
+                error = unsafe { sgl::run(lender, task) }.err().or(error);
+            }
             CIPHER_CHACHA20_POLY1305 => packets.push(task),
             _ => others.push(*task),
         }
     }
     if !packets.is_empty() {
         // SAFETY: the caller's promise.
-        error = unsafe { burst(lender, scratch, &packets) }.err().or(error);
+        error = unsafe { burst(lender, slots, &packets) }.err().or(error);
     }
     (others, error)
 }
@@ -101,9 +106,12 @@ unsafe fn alone(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_int>
 /// # Safety
 ///
 /// As for [`run`].
-unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> Result<(), c_int> {
-    let Scratch { secrets, icvs, .. } = scratch;
-    for (task, secret) in tasks.iter().zip(&mut *secrets) {
+unsafe fn burst(
+    lender: &KeyLender,
+    slots: &mut [Slot; CHUNK],
+    tasks: &[&Task],
+) -> Result<(), c_int> {
+    for (task, Slot { secret, .. }) in tasks.iter().zip(&mut *slots) {
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
         if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
@@ -113,8 +121,10 @@ unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> R
     }
     let mut keys = ArrayVec::<LentKey<'_>, CHUNK>::new();
     let mut places = ArrayVec::<usize, CHUNK>::new();
+    let mut icvs = ArrayVec::<&mut [u8; 16], CHUNK>::new();
     let mut last = (std::ptr::null(), None);
-    for (task, secret) in tasks.iter().zip(&*secrets) {
+    for (task, Slot { secret, icv, .. }) in tasks.iter().zip(&mut *slots) {
+        icvs.push(icv);
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
         if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
@@ -135,7 +145,7 @@ unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> R
     let mut statuses = [STATUS_COMPLETED; CHUNK];
     let mut seal = ArrayVec::<SealOp<'_>, CHUNK>::new();
     let mut open = ArrayVec::<OpenOp<'_>, CHUNK>::new();
-    for (at, ((task, icv), key)) in tasks.iter().zip(&mut *icvs).zip(&places).enumerate() {
+    for (at, ((task, icv), key)) in tasks.iter().zip(icvs).zip(&places).enumerate() {
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
         let Some(key) = keys.get(*key) else { continue };
@@ -152,7 +162,7 @@ unsafe fn burst(lender: &KeyLender, scratch: &mut Scratch, tasks: &[&Task]) -> R
     }
     drop((seal, open));
     drop(keys);
-    for (((task, icv), secret), status) in tasks.iter().zip(icvs).zip(secrets).zip(statuses) {
+    for ((task, Slot { icv, secret, .. }), status) in tasks.iter().zip(slots).zip(statuses) {
         // SAFETY: the caller's promise.
         unsafe { finish(task, icv, status) };
         icv.zeroize();

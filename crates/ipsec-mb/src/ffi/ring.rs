@@ -107,9 +107,10 @@ fn completed(mgr: &mut Mgr) -> *mut Job {
         return ptr::null_mut();
     };
     let job = ptr::from_mut(job);
+    // The next job that is lent is another one, so this stays as it is until then.
     mgr.earliest_job = offset(at + 1);
     if mgr.earliest_job == mgr.next_job {
-        (mgr.earliest_job, mgr.next_job) = (-1, 0);
+        mgr.earliest_job = -1;
     }
     job
 }
@@ -313,6 +314,10 @@ fn hand_back(mgr: &mut Mgr, places: &mut [*mut Job]) -> u32 {
         }
         *to = job;
         count += 1;
+    }
+    if mgr.earliest_job < 0 {
+        // Begin anew in front: the places last used are the warmest.
+        mgr.next_job = 0;
     }
     count
 }

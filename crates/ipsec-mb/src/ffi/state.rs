@@ -1,9 +1,9 @@
 //! What the library keeps of its own for a manager, behind it in the same memory.
 
-use std::{fmt, mem::offset_of, ptr};
+use std::{ffi::c_void, fmt, mem::offset_of, ptr};
 
 use convoy_crypto::{
-    ChaChaSecret, GcmTables, KeyLender,
+    ChaChaSecret, KeyLender,
     manager::{AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, Runner, XcbcKey},
 };
 
@@ -15,32 +15,42 @@ pub(super) const CHUNK: usize = 64;
 /// What tells an initialised state from other memory.
 const READY: u64 = 0x436f_6e76_6f79_4d42;
 
-/// Copies of what jobs point to, in the types that kernels read, and their tags. Wiped when the jobs are done.
+/// Copies of what a job points to, in the types that kernels read, and its tag. Wiped when the job is done.
 ///
 /// The round keys, subkeys and chaining values that callers hold have no label, and need not be aligned; so each is copied. Zeros are a
 /// value of every part.
 #[repr(C, align(64))]
-pub(super) struct Scratch {
-    pub(super) encrypt: [AesEncryptKey; CHUNK],
-    pub(super) decrypt: [AesDecryptKey; CHUNK],
-    pub(super) hmac: [HmacKeys; CHUNK],
-    pub(super) cmac: [CmacKey; CHUNK],
-    pub(super) xcbc: [XcbcKey; CHUNK],
-    pub(super) secrets: [ChaChaSecret; CHUNK],
-    pub(super) tags: [[u8; 64]; CHUNK],
-    pub(super) icvs: [[u8; 16]; CHUNK],
-    /// Where tables are copied that lie across cache lines.
-    pub(super) tables: GcmTables,
+pub(super) struct Slot {
+    pub(super) hmac: HmacKeys,
+    pub(super) encrypt: AesEncryptKey,
+    pub(super) decrypt: AesDecryptKey,
+    pub(super) cmac: CmacKey,
+    pub(super) xcbc: XcbcKey,
+    pub(super) secret: ChaChaSecret,
+    pub(super) tag: [u8; 64],
+    pub(super) icv: [u8; 16],
+    /// What intel-ipsec-mb's own test programs take for the end of an out-of-order manager, when they look for keys that were left in
+    /// one: so they see all of this.
+    road_block: u64,
 }
 
+/// The mark itself.
+const ROAD_BLOCK: u64 = 0xdead_cafe_dead_cafe;
+
+/// Slots to an out-of-order manager, of which a manager has 41: with more of them, all would not be seen.
+const SLOTS_SEEN: usize = 2;
+
+const _: () = assert!(CHUNK <= 41 * SLOTS_SEEN && SLOTS_SEEN * size_of::<Slot>() < 8192);
+
 /// What works on a manager's jobs.
+#[repr(C)]
 pub(super) struct State {
     ready: u64,
     pub(super) runner: Runner,
     pub(super) lender: KeyLender,
     /// Jobs in the ring that were not worked on: those that came last, but for some that were done at once.
     pub(super) waiting: usize,
-    pub(super) scratch: Scratch,
+    pub(super) slots: [Slot; CHUNK],
 }
 
 impl fmt::Debug for State {
@@ -81,6 +91,22 @@ pub(super) unsafe fn make(mgr: *mut Mgr, runner: Runner, lender: KeyLender) {
     unsafe { field::<KeyLender>(state, offset_of!(State, lender)).write(lender) };
     // SAFETY: as above.
     unsafe { field::<u64>(state, offset_of!(State, ready)).write(READY) };
+    // SAFETY: as above: all of it is there now.
+    let slots = unsafe { &mut (*state).slots };
+    for slot in slots.iter_mut().skip(SLOTS_SEEN - 1).step_by(SLOTS_SEEN) {
+        slot.road_block = ROAD_BLOCK;
+    }
+}
+
+/// What the pointers to out-of-order managers lead to: the first to the state, the others to its slots.
+pub(super) fn pointers(mgr: *mut Mgr) -> [*mut c_void; 42] {
+    let state = place(mgr);
+    let mut pointers = [state.cast(); 42];
+    for (i, pointer) in pointers.iter_mut().skip(1).enumerate() {
+        let at = i % (CHUNK / SLOTS_SEEN) * SLOTS_SEEN * size_of::<Slot>();
+        *pointer = field(state, offset_of!(State, slots) + at);
+    }
+    pointers
 }
 
 /// Manager and state, if the manager was initialised.

@@ -23,7 +23,7 @@ use super::{
     keys::subkey,
     packets,
     raw::{input, set_status, text},
-    state::{CHUNK, Scratch, State},
+    state::{CHUNK, Slot, State},
 };
 use crate::{
     check::{Suite, gmac_bits, hmac_hash},
@@ -81,25 +81,23 @@ fn hash_input(job: &Job) -> Region {
 /// The jobs are there, and what they point to is as large as their lengths and types say. Nobody else uses it, and no job writes what
 /// another reads or writes.
 pub(super) unsafe fn run(state: &mut State, tasks: &[Task]) -> Option<c_int> {
-    let State { runner, lender, scratch, .. } = state;
+    let State { runner, lender, slots, .. } = state;
     // SAFETY: the caller's promise.
-    let (others, mut error) = unsafe { packets::run(lender, scratch, tasks) };
+    let (others, mut error) = unsafe { packets::run(lender, slots, tasks) };
     if others.is_empty() {
         return error;
     }
-    for (at, task) in others.iter().enumerate() {
+    for (task, slot) in others.iter().zip(&mut *slots) {
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
         // SAFETY: as above.
-        if let Err(code) = unsafe { take_keys(scratch, at, job, task.suite) } {
+        if let Err(code) = unsafe { take_keys(slot, job, task.suite) } {
             error = Some(code);
         }
     }
     // SAFETY: as above.
-    unsafe { run_views(runner, lender, scratch, &others) };
-    for at in 0..others.len() {
-        wipe(scratch, at);
-    }
+    unsafe { run_views(runner, lender, slots, &others) };
+    slots.iter_mut().take(others.len()).for_each(wipe);
     error
 }
 
@@ -108,23 +106,18 @@ pub(super) unsafe fn run(state: &mut State, tasks: &[Task]) -> Option<c_int> {
 /// # Safety
 ///
 /// As for [`run`].
-unsafe fn take_keys(
-    scratch: &mut Scratch,
-    at: usize,
-    job: &Job,
-    suite: Suite,
-) -> Result<(), c_int> {
+unsafe fn take_keys(slot: &mut Slot, job: &Job, suite: Suite) -> Result<(), c_int> {
     let bits = suite.bits();
     match (suite.cipher, bits) {
         (CIPHER_CBC, Some(bits)) if !suite.is_encrypt() => {
             // SAFETY: the caller's promise.
             let keys = unsafe { round_keys(job.dec_keys.cast(), bits) }?;
-            scratch.decrypt[at].set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
+            slot.decrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
         }
         (CIPHER_CBC | CIPHER_CNTR | CIPHER_CCM, Some(bits)) => {
             // SAFETY: the caller's promise.
             let keys = unsafe { round_keys(job.enc_keys.cast(), bits) }?;
-            scratch.encrypt[at].set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
+            slot.encrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
         }
         _ => {}
     }
@@ -134,14 +127,14 @@ unsafe fn take_keys(
         let inner = unsafe { input(job.pointer(0), bytes, ERR_JOB_NULL_HMAC_IPAD) }?;
         // SAFETY: as above.
         let outer = unsafe { input(job.pointer(1), bytes, ERR_JOB_NULL_HMAC_OPAD) }?;
-        scratch.hmac[at].set_chaining(alg, inner, outer).map_err(|_| ERR_JOB_KEY_LEN)?;
+        slot.hmac.set_chaining(alg, inner, outer).map_err(|_| ERR_JOB_KEY_LEN)?;
     }
     match suite.hash {
         AUTH_AES_XCBC => {
             // SAFETY: as above.
             let k1 = unsafe { round_keys(job.pointer(0), KeyBits::Aes128) }?;
             let (k2, k3) = (subkey(job.pointer(1))?, subkey(job.pointer(2))?);
-            scratch.xcbc[at].set_parts(k1, &k2, &k3).map_err(|_| ERR_JOB_KEY_LEN)
+            slot.xcbc.set_parts(k1, &k2, &k3).map_err(|_| ERR_JOB_KEY_LEN)
         }
         AUTH_AES_CMAC | AUTH_AES_CMAC_256 => {
             let bits = match suite.hash {
@@ -151,7 +144,7 @@ unsafe fn take_keys(
             // SAFETY: as above.
             let keys = unsafe { round_keys(job.pointer(0), bits) }?;
             let (k1, k2) = (subkey(job.pointer(1))?, subkey(job.pointer(2))?);
-            scratch.cmac[at].set_parts(bits, keys, &k1, &k2).map_err(|_| ERR_JOB_KEY_LEN)
+            slot.cmac.set_parts(bits, keys, &k1, &k2).map_err(|_| ERR_JOB_KEY_LEN)
         }
         _ => Ok(()),
     }
@@ -168,24 +161,24 @@ unsafe fn round_keys<'a>(keys: *const u8, bits: KeyBits) -> Result<&'a [u8], c_i
 }
 
 /// Wipes what was copied for a job.
-fn wipe(scratch: &mut Scratch, at: usize) {
+fn wipe(slot: &mut Slot) {
     // In place of each an empty one, which drops what was there: that wipes itself.
-    if scratch.encrypt[at].bits().is_some() {
-        scratch.encrypt[at] = Default::default();
+    if slot.encrypt.bits().is_some() {
+        slot.encrypt = Default::default();
     }
-    if scratch.decrypt[at].bits().is_some() {
-        scratch.decrypt[at] = Default::default();
+    if slot.decrypt.bits().is_some() {
+        slot.decrypt = Default::default();
     }
-    if scratch.hmac[at].alg().is_some() {
-        scratch.hmac[at] = Default::default();
+    if slot.hmac.alg().is_some() {
+        slot.hmac = Default::default();
     }
-    if scratch.cmac[at].bits().is_some() {
-        scratch.cmac[at] = Default::default();
+    if slot.cmac.bits().is_some() {
+        slot.cmac = Default::default();
     }
-    if scratch.xcbc[at].is_set() {
-        scratch.xcbc[at] = Default::default();
+    if slot.xcbc.is_set() {
+        slot.xcbc = Default::default();
     }
-    scratch.tags[at].zeroize();
+    slot.tag.zeroize();
 }
 
 /// A job's cipher and hash with their keys, and its order.
@@ -198,20 +191,20 @@ struct Parts<'s> {
 }
 
 impl<'s> Parts<'s> {
-    fn of(scratch: Keys<'s>, at: usize, job: &Job, suite: Suite) -> Self {
+    fn of(keys: Keys<'s>, job: &Job, suite: Suite) -> Self {
         let direction = if suite.is_encrypt() { Direction::Encrypt } else { Direction::Decrypt };
         let cipher = match suite.cipher {
-            CIPHER_CBC if !suite.is_encrypt() => JobCipher::CbcDecrypt(&scratch.decrypt[at]),
-            CIPHER_CBC => JobCipher::CbcEncrypt(&scratch.encrypt[at]),
-            CIPHER_CNTR => JobCipher::Ctr(&scratch.encrypt[at]),
-            CIPHER_CCM => JobCipher::Ccm(&scratch.encrypt[at], direction),
+            CIPHER_CBC if !suite.is_encrypt() => JobCipher::CbcDecrypt(keys.decrypt),
+            CIPHER_CBC => JobCipher::CbcEncrypt(keys.encrypt),
+            CIPHER_CNTR => JobCipher::Ctr(keys.encrypt),
+            CIPHER_CCM => JobCipher::Ccm(keys.encrypt, direction),
             _ => JobCipher::Null,
         };
         let (hash, whole_tag) = match suite.hash {
-            AUTH_AES_XCBC => (JobHash::Xcbc(&scratch.xcbc[at]), 16),
-            AUTH_AES_CMAC | AUTH_AES_CMAC_256 => (JobHash::Cmac(&scratch.cmac[at]), 16),
+            AUTH_AES_XCBC => (JobHash::Xcbc(keys.xcbc), 16),
+            AUTH_AES_CMAC | AUTH_AES_CMAC_256 => (JobHash::Cmac(keys.cmac), 16),
             hash => match hmac_hash(hash) {
-                Some(alg) => (JobHash::Hmac(&scratch.hmac[at]), HashAlg::digest_bytes(alg)),
+                Some(alg) => (JobHash::Hmac(keys.hmac), HashAlg::digest_bytes(alg)),
                 None => (JobHash::Null, 0),
             },
         };
@@ -231,14 +224,14 @@ impl<'s> Parts<'s> {
     }
 }
 
-/// The keys of a chunk, apart from the tags.
+/// The keys of a slot, apart from the tag.
 #[derive(Clone, Copy)]
 struct Keys<'s> {
-    encrypt: &'s [AesEncryptKey; CHUNK],
-    decrypt: &'s [AesDecryptKey; CHUNK],
-    hmac: &'s [HmacKeys; CHUNK],
-    cmac: &'s [CmacKey; CHUNK],
-    xcbc: &'s [XcbcKey; CHUNK],
+    encrypt: &'s AesEncryptKey,
+    decrypt: &'s AesDecryptKey,
+    hmac: &'s HmacKeys,
+    cmac: &'s CmacKey,
+    xcbc: &'s XcbcKey,
 }
 
 /// Works on jobs whose keys were taken.
@@ -249,17 +242,17 @@ struct Keys<'s> {
 unsafe fn run_views(
     runner: &mut Runner,
     lender: &KeyLender,
-    scratch: &mut Scratch,
+    slots: &mut [Slot; CHUNK],
     tasks: &[Task],
 ) {
     let mut statuses = [STATUS_COMPLETED; CHUNK];
-    let Scratch { encrypt, decrypt, hmac, cmac, xcbc, tags, .. } = &mut *scratch;
-    let keys = Keys { encrypt, decrypt, hmac, cmac, xcbc };
     let mut views = ArrayVec::<Inner<'_>, { 2 * CHUNK }>::new();
-    for (at, (task, tag)) in tasks.iter().zip(tags).enumerate() {
+    for (at, (task, slot)) in tasks.iter().zip(&mut *slots).enumerate() {
+        let Slot { encrypt, decrypt, hmac, cmac, xcbc, tag, .. } = slot;
+        let keys = Keys { encrypt, decrypt, hmac, cmac, xcbc };
         // SAFETY: the caller's promise.
         let job = unsafe { &*task.job };
-        let parts = Parts::of(keys, at, job, task.suite);
+        let parts = Parts::of(keys, job, task.suite);
         // SAFETY: as above.
         let done = unsafe { add(runner, lender, &mut views, at, job, task.suite, parts, tag) };
         if done.is_err() {
@@ -275,9 +268,9 @@ unsafe fn run_views(
         }
     }
     drop(views);
-    for ((task, tag), status) in tasks.iter().zip(&scratch.tags).zip(statuses) {
+    for ((task, slot), status) in tasks.iter().zip(slots).zip(statuses) {
         // SAFETY: the caller's promise.
-        unsafe { finish(task, tag, status) };
+        unsafe { finish(task, &slot.tag, status) };
     }
 }
 

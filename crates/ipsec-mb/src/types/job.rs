@@ -120,3 +120,15 @@ pub struct ChaChaContext {
     pub(crate) saved: ChaChaSaved,
     unused: [u64; 10],
 }
+
+/// `struct IMB_SGL_IOV`: a part of a message.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// What is read.
+    pub src: *const u8,
+    /// What is written.
+    pub dst: *mut u8,
+    /// Bytes of it.
+    pub len: u64,
+}

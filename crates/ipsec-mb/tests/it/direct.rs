@@ -148,3 +148,76 @@ fn keys_of_hmac_are_the_peer_s() {
         }
     }
 }
+
+/// A job over parts of a message, done when it is submitted.
+fn submit(library: &Library, job: Job) {
+    let f = library.functions();
+    // SAFETY: the manager is there. Version 1 has the same fields in front, and room for no others.
+    let lent = unsafe { f.get_next_job.unwrap()(library.mgr()) };
+    // SAFETY: the library lends it.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const job).cast::<u8>(), lent.cast(), 200) };
+    // SAFETY: the job is good.
+    let back = unsafe { f.submit_job.unwrap()(library.mgr()) };
+    assert_eq!(back, lent);
+    // SAFETY: it was handed back.
+    assert_eq!(unsafe { (*back).status }, STATUS_COMPLETED);
+}
+
+/// A message through jobs over its parts: one job for each, or one for all.
+fn in_parts(library: &Library, gcm: bool, text: &[u8], one_job: bool) -> Vec<u8> {
+    let (secret, iv, aad) = ([7u8; 32], [8u8; 12], [9u8; 19]);
+    let mut data = Aligned([0u8; 1280]);
+    // SAFETY: there is room for key data.
+    unsafe {
+        library.functions().gcm_pre[2].unwrap()(secret.as_ptr().cast(), data.0.as_mut_ptr().cast());
+    }
+    let mut context = Aligned([0u8; 192]);
+    let mut out = vec![0; text.len() + 16];
+    let key = if gcm { data.0.as_ptr() } else { secret.as_ptr() };
+    let mut job = Job::EMPTY;
+    (job.enc_keys, job.dec_keys, job.key_len) = (key.cast(), key.cast(), 32);
+    (job.iv, job.iv_len, job.cipher_direction) = (iv.as_ptr(), 12, DIR_ENCRYPT);
+    (job.cipher_mode, job.hash_alg) = match gcm {
+        true => (CIPHER_GCM_SGL, AUTH_GCM_SGL),
+        false => (CIPHER_CHACHA20_POLY1305_SGL, AUTH_CHACHA20_POLY1305_SGL),
+    };
+    job.chain_order = ORDER_CIPHER_HASH;
+    let context = context.0.as_mut_ptr().expose_provenance();
+    job.u = [aad.as_ptr().expose_provenance(), aad.len(), context];
+    let (body, tag) = out.split_at_mut(text.len());
+    (job.tag, job.tag_len) = (tag.as_mut_ptr(), 16);
+    let mut segments = Vec::new();
+    for (src, dst) in text.chunks(100).zip(body.chunks_mut(100)) {
+        let (len, dst) = (src.len() as u64, dst.as_mut_ptr());
+        segments.push(Segment { src: src.as_ptr(), dst, len });
+    }
+    if one_job {
+        job.sgl_state = SGL_ALL;
+        job.src = segments.as_ptr().cast();
+        job.dst = std::ptr::without_provenance_mut(segments.len());
+        submit(library, job);
+        return out;
+    }
+    submit(library, Job { sgl_state: SGL_INIT, ..job });
+    for Segment { src, dst, len } in segments {
+        let (cipher_len, hash_len) = (len, len);
+        submit(library, Job { sgl_state: SGL_UPDATE, src, dst, cipher_len, hash_len, ..job });
+    }
+    submit(library, Job { sgl_state: SGL_COMPLETE, ..job });
+    out
+}
+
+#[test]
+fn jobs_over_parts_are_the_peer_s() {
+    let (ours, peer) = (Library::ours(), Library::peer());
+    let text: Vec<u8> = (0..1234u32).map(|i| (i * i / 7) as u8).collect();
+    for gcm in [true, false] {
+        for len in [0, 1, 100, 150, 1234] {
+            let all = in_parts(&ours, gcm, &text[..len], true);
+            assert_eq!(all, in_parts(&ours, gcm, &text[..len], false), "{len} bytes");
+            if let Some(peer) = &peer {
+                assert_eq!(all, in_parts(peer, gcm, &text[..len], true), "{len} bytes");
+            }
+        }
+    }
+}

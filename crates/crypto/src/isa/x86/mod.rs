@@ -28,7 +28,7 @@ mod sum4;
 mod tables;
 mod tag;
 mod token;
-mod wipe;
+pub(super) mod wipe;
 
 pub(crate) use hash::HashKernel;
 pub(crate) use record::RecordKernel;
@@ -298,8 +298,10 @@ impl Kernel {
         hash
     }
 
-    /// Wipes every vector register that kernels of this tier may have left data in.
+    /// Wipes every vector register that kernels of this tier may have left data in, and the general registers that
+    /// functions need not keep.
     pub(crate) fn wipe_registers(self) {
+        wipe::general();
         match self {
             Self::AesNi(proof) => wipe::xmm(proof),
             Self::Avx(proof) => wipe::ymm(proof),

@@ -4,6 +4,28 @@ use std::arch::asm;
 
 use super::token::{AesNi, Avx, Avx512};
 
+/// Wipes the general registers that a function need not keep, in which kernels put halves of blocks, of round keys too.
+#[inline]
+pub(in crate::isa) fn general() {
+    // SAFETY: only the registers declared as overwritten are written.
+    unsafe {
+        asm!(
+            "xor eax, eax",
+            "xor ecx, ecx",
+            "xor edx, edx",
+            "xor esi, esi",
+            "xor edi, edi",
+            "xor r8d, r8d",
+            "xor r9d, r9d",
+            "xor r10d, r10d",
+            "xor r11d, r11d",
+            out("rax") _, out("rcx") _, out("rdx") _, out("rsi") _, out("rdi") _,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+            options(nomem, nostack),
+        );
+    }
+}
+
 /// Wipes the sixteen 128-bit registers.
 #[inline]
 pub(super) fn xmm(_: AesNi) {
