@@ -151,8 +151,8 @@ fn ccm<'a, O: Op<'a>>(kernel: Option<Kernel>, bits: KeyBits, run: &mut Run<'_, O
                 icv_len,
                 aad,
                 data,
-                tag: Cell::default(),
-                state: Cell::default(),
+                tag: Cell::new([0; 16]),
+                state: Cell::new([0; 16]),
             })
         },
         |jobs| pass::ccm(kernel, bits, O::SEAL, jobs),

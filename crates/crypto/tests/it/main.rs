@@ -11,6 +11,7 @@ mod kat_rfc;
 mod kernels;
 mod manager;
 mod records;
+mod registers;
 mod stack;
 mod suites;
 mod wide_units;

@@ -371,8 +371,8 @@ fn packets_of_ccm_may_lie_between_guard_pages() {
                             icv_len: 16,
                             aad: aad.copy(&random.bytes(aad_len), at_end),
                             data: data.copy(&random.bytes(start + i), at_end),
-                            tag: Cell::default(),
-                            state: Cell::default(),
+                            tag: Cell::new([0; 16]),
+                            state: Cell::new([0; 16]),
                         }
                     })
                     .collect();

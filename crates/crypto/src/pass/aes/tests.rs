@@ -291,8 +291,8 @@ pub(super) fn run_ccm(kernel: Option<Kernel>, seal: bool, packets: &mut [Sealed]
             icv_len: packet.tag.len(),
             aad: &packet.aad,
             data: &mut packet.data,
-            tag: Cell::default(),
-            state: Cell::default(),
+            tag: Cell::new([0; 16]),
+            state: Cell::new([0; 16]),
         })
         .collect();
     ccm(kernel, bits, seal, &mut jobs);
