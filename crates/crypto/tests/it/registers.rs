@@ -187,9 +187,6 @@ fn bursts_and_set_up_leave_no_keys_in_registers() {
                 if left.hold(&secrets) {
                     all.push(format!("{what} {suite} on {setup}: a key"));
                 }
-                if std::env::var_os("DBG").is_some() {
-                    println!("{what} {setup} {:x?} {:x?}", left.general, secrets);
-                }
                 if left.general.contains(&PAINT) {
                     all.push(format!("{what} {suite} on {setup}: what was in a register before"));
                 }
