@@ -4,8 +4,10 @@
 //! intel-ipsec-mb has it: that a pointer which is not null points to as much as its length or type says, and that no two jobs
 //! under way write what the other one reads or writes.
 
+mod apart;
 mod burst;
 mod chacha;
+mod direct;
 pub(crate) mod functions;
 mod gcm;
 mod keys;
