@@ -169,8 +169,7 @@ refused! {
     des_key_schedule = ERR_CIPH_MODE, des_cfb_one = ERR_CIPH_MODE,
     zuc_eea3_iv_gen = ERR_CIPH_MODE, zuc_eia3_iv_gen = ERR_HASH_ALGO,
     kasumi_f8_iv_gen = ERR_CIPH_MODE, kasumi_f9_iv_gen = ERR_HASH_ALGO,
-    snow3g_f8_iv_gen = ERR_CIPH_MODE, snow3g_f9_iv_gen = ERR_HASH_ALGO,
-    imb_quic_hp_aes_ecb = ERR_CIPH_MODE, imb_quic_hp_chacha20 = ERR_CIPH_MODE
+    snow3g_f8_iv_gen = ERR_CIPH_MODE, snow3g_f9_iv_gen = ERR_HASH_ALGO
 }
 
 /// Remembers a function to be told of self-tests. There are none, so it is not called.

@@ -609,3 +609,35 @@ fn refuse_blocks(f: &Functions) {
     }
     assert!(room[16..].iter().all(|byte| *byte == 0));
 }
+
+#[test]
+fn wrong_arrays_of_samples_are_refused() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let (mgr, key) = (manager.0, memory());
+    let mut out = [0u8; 16];
+    let (good_dst, good_src) = ([out.as_mut_ptr().cast(); 2], [memory(); 2]);
+    let (bad_dst, bad_src) = ([good_dst[0], ptr::null_mut()], [memory(), ptr::null()]);
+    let (dst, src) = (good_dst.as_ptr(), good_src.as_ptr());
+    let cases = [
+        (ptr::null(), dst, src, 16, ERR_NULL_EXP_KEY),
+        (key, ptr::null(), src, 16, ERR_NULL_DST),
+        (key, dst, ptr::null(), 16, ERR_NULL_SRC),
+        (key, bad_dst.as_ptr(), src, 16, ERR_NULL_DST),
+        (key, dst, bad_src.as_ptr(), 16, ERR_NULL_SRC),
+        (key, dst, src, 24, ERR_KEY_LEN),
+    ];
+    for (key, dst, src, key_len, error) in cases {
+        // SAFETY: what is not null is there.
+        unsafe { imb_quic_hp_aes_ecb(mgr, key, dst, src, 2, key_len) };
+        assert_eq!(manager.errno(), error);
+        if key_len == 16 {
+            // SAFETY: as above.
+            unsafe { imb_quic_hp_chacha20(mgr, key, dst, src, 2) };
+            assert_eq!(manager.errno(), error);
+        }
+    }
+    // SAFETY: null is no manager.
+    unsafe { imb_quic_hp_aes_ecb(ptr::null_mut(), key, dst, src, 2, 16) };
+    assert_eq!((last_error(), out), (ERR_NULL_MBMGR, [0; 16]));
+}

@@ -1,8 +1,11 @@
 //! Published vectors of what is worked on apart, through this library and through the peer.
 
-use std::ptr;
+use std::{ffi::c_void, ptr};
 
-use convoy_ipsec_mb::types::*;
+use convoy_ipsec_mb::{
+    ffi::{imb_quic_hp_aes_ecb, imb_quic_hp_chacha20},
+    types::*,
+};
 
 use crate::{library::Library, suites::Aligned};
 
@@ -288,6 +291,38 @@ fn chacha20_and_poly1305_are_those_of_rfc_8439() {
         let u = [one_time.as_ptr().expose_provenance(), 0, 0];
         assert_eq!(hashed(library, AUTH_POLY1305, u, message, 34, 16), tag);
     });
+}
+
+/// RFC 9001 sections A.2 and A.5, many times over.
+#[test]
+fn masks_of_quic_are_those_of_rfc_9001() {
+    let ours = Library::ours();
+    let hp = hex("9f50449e04a0e810283a1e9933adedd2");
+    let [enc, _] = expanded(&ours, &hp);
+    let key = hex("25a282b9e82f06f21f488917a4fc8f1b73573685608597d0efcb076b0ab7a7a4");
+    let kinds = [
+        (true, "d1b1c98dd7689fb8ec11d242b123dc9b", "437b9aec36"),
+        (false, "5e5cd55c41f69080575d7999c25a5bfb", "aefefe7d03"),
+    ];
+    for (aes, sample, mask) in kinds {
+        let (sample, mask) = (hex(sample), hex(mask));
+        for count in [0, 1, 63, 64, 65, 130] {
+            let mut out = vec![[0xee; 6]; count];
+            let src: Vec<_> = out.iter().map(|_| sample.as_ptr().cast::<c_void>()).collect();
+            let dst: Vec<_> = out.iter_mut().map(|to| to.as_mut_ptr().cast::<c_void>()).collect();
+            let (mgr, dst, src, count) = (ours.mgr(), dst.as_ptr(), src.as_ptr(), count as u64);
+            if aes {
+                let key = enc.0.as_ptr().cast();
+                // SAFETY: the arrays have so many elements.
+                unsafe { imb_quic_hp_aes_ecb(mgr, key, dst, src, count, 16) };
+            } else {
+                // SAFETY: as above.
+                unsafe { imb_quic_hp_chacha20(mgr, key.as_ptr().cast(), dst, src, count) };
+            }
+            assert_eq!(ours.errno(), 0);
+            assert!(out.iter().all(|out| out[..5] == mask && out[5] == 0xee), "{count} packets");
+        }
+    }
 }
 
 /// Test case 2 of "The Galois/Counter Mode of Operation" by McGrew and Viega, as a job and called directly, and with the
