@@ -167,10 +167,12 @@ impl Schedule {
                 key.0.copy_from_slice(secret);
                 Self::ChaCha { kernel, wide_units: cpu.wide_units(), key: key.into() }
             }
+            // Wiped behind each: a key put together where another was expanded has what is left of that in the bytes it does
+            // not use, and takes it along wherever it is moved.
             Suite::Pair { cipher, integrity } => Self::Pair {
                 kernel,
-                cipher: CipherKey::new(kernel, cipher, way, secret)?,
-                mac: MacKey::new(cpu, tier, kernel, integrity.alg(), mac_secret)?,
+                cipher: scrubbed(|| CipherKey::new(kernel, cipher, way, secret))?,
+                mac: scrubbed(|| MacKey::new(cpu, tier, kernel, integrity.alg(), mac_secret))?,
             },
         })
     }
