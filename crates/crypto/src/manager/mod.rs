@@ -48,7 +48,7 @@
 //!   [`Service`] lets many threads use one manager.
 //!
 //! What modes are made of is there by itself, too, for protocols of one's own: [`Runner`] encrypts blocks of AES,
-//! adds keystream of ChaCha20 and makes digests, and there is [`poly1305`].
+//! adds keystream of ChaCha20, and makes digests and tags of Poly1305.
 
 mod aead;
 mod chacha_stream;
@@ -69,7 +69,6 @@ pub use keys::{
     AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, XcbcKey, chaining_bytes, one_block,
     round_key_bytes,
 };
-pub use primitives::poly1305;
 pub use queue::{Engine, Queue};
 pub use run::Runner;
 pub use service::{

@@ -115,6 +115,8 @@ impl Runner {
             block = block.wrapping_add(pads.len() as u32);
         }
         wipe(pads.as_flattened_mut(), 0);
+        // Behind the text, too, which passed through them.
+        self.wipe_registers();
         Ok(())
     }
 
@@ -124,10 +126,35 @@ impl Runner {
     pub fn digest(&self, alg: HashAlg, message: &[u8]) -> [u8; 64] {
         let mut digest = scrubbed(|| pass::digest(self.hasher(alg), alg, message));
         digest.iter_mut().skip(alg.digest_bytes()).for_each(|byte| *byte = 0);
+        self.wipe_registers();
+        digest
+    }
+
+    /// Poly1305 (RFC 8439 section 2.5) of a message. A key is for one message: with two that it authenticates, others can
+    /// be forged.
+    #[must_use]
+    pub fn poly1305(&self, key: &[u8; 32], message: &[u8]) -> [u8; 16] {
+        let tag = scrubbed(|| {
+            let mut block = [0; BLOCK];
+            block[..32].copy_from_slice(key);
+            let mut mac = Poly::new(&block);
+            wipe(&mut block, 0);
+            let rest = mac.blocks(message);
+            mac.rest(rest);
+            let tag = mac.finish().to_le_bytes();
+            wipe(slice::from_mut(&mut mac), Poly::NONE);
+            tag
+        });
+        self.wipe_registers();
+        tag
+    }
+
+    /// Wipes the registers that functions need not keep, as every method here does when it ends: for callers that themselves
+    /// copy or combine what is secret. The portable tier wipes none.
+    pub fn wipe_registers(&self) {
         if let Some(kernel) = self.kernel() {
             kernel.wipe_registers();
         }
-        digest
     }
 
     /// Wipes what blocks leave, as behind jobs.
@@ -137,23 +164,6 @@ impl Runner {
             None => wipe_below::<{ depth::PORTABLE_JOBS }>(),
         }
     }
-}
-
-/// Poly1305 (RFC 8439 section 2.5) of a message. A key is for one message: with two that it authenticates, others can be
-/// forged.
-#[must_use]
-pub fn poly1305(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
-    scrubbed(|| {
-        let mut block = [0; BLOCK];
-        block[..32].copy_from_slice(key);
-        let mut mac = Poly::new(&block);
-        wipe(&mut block, 0);
-        let rest = mac.blocks(message);
-        mac.rest(rest);
-        let tag = mac.finish().to_le_bytes();
-        wipe(slice::from_mut(&mut mac), Poly::NONE);
-        tag
-    })
 }
 
 #[cfg(test)]

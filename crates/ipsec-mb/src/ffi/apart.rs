@@ -6,9 +6,7 @@ use std::ffi::c_int;
 
 use convoy_crypto::{
     GcmTables, KeyLender,
-    manager::{
-        AesEncryptKey, Buffer, Engine, Iv, Job as Inner, JobCipher, Runner, Span, Status, poly1305,
-    },
+    manager::{AesEncryptKey, Buffer, Engine, Iv, Job as Inner, JobCipher, Runner, Span, Status},
 };
 use zeroize::Zeroizing;
 
@@ -64,6 +62,8 @@ pub(super) unsafe fn run(
     // SAFETY: as above.
     unsafe { finish(task, &slot.tag, status) };
     wipe(slot);
+    // Keys and tags were copied.
+    runner.wipe_registers();
     error
 }
 
@@ -240,6 +240,7 @@ pub(super) fn cfb(
         }
         part.iter_mut().zip(keystream.as_flattened()).for_each(|(byte, key)| *byte ^= key);
     }
+    runner.wipe_registers();
     Ok(())
 }
 
@@ -275,7 +276,7 @@ unsafe fn hash(
         AUTH_POLY1305 => {
             // SAFETY: as above.
             let key = Zeroizing::new(unsafe { copied(job.pointer(0), ERR_JOB_NULL_AUTH_KEY) }?);
-            fill(&mut slot.tag, &poly1305(&key, message()?));
+            fill(&mut slot.tag, &runner.poly1305(&key, message()?));
         }
         AUTH_GHASH => {
             let mut hash = [0; 16];

@@ -76,6 +76,7 @@ unsafe fn masks<W: FnMut(&Runner, Samples<'_>) -> Result<(), c_int>>(
         Ok(())
     };
     let error = work().err().unwrap_or(0);
+    state.runner.wipe_registers();
     set_errno(mgr, error);
 }
 
