@@ -5,7 +5,10 @@ use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
 };
 
-use super::raw::{global_errno, set_global_errno};
+use super::{
+    burst,
+    raw::{global_errno, set_global_errno},
+};
 use crate::types::*;
 
 /// The version whose interface this is, as text.
@@ -90,7 +93,7 @@ pub unsafe extern "C" fn imb_cipher_burst_get_size(
     cipher: u32,
     out: *mut c_uint,
 ) -> c_int {
-    let known = [CIPHER_CBC, CIPHER_CNTR].contains(&cipher);
+    let known = burst::has_cipher(cipher);
     // SAFETY: the caller's promise.
     unsafe { burst_size(mgr, out, if known { 0 } else { ERR_CIPH_MODE }) }
 }
@@ -106,8 +109,7 @@ pub unsafe extern "C" fn imb_hash_burst_get_size(
     hash: u32,
     out: *mut c_uint,
 ) -> c_int {
-    let known = (AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512).contains(&hash)
-        || [AUTH_AES_CMAC, AUTH_AES_CMAC_256].contains(&hash);
+    let known = burst::has_hash(hash);
     // SAFETY: the caller's promise.
     unsafe { burst_size(mgr, out, if known { 0 } else { ERR_HASH_ALGO }) }
 }
@@ -167,8 +169,7 @@ refused! {
     des_key_schedule = ERR_CIPH_MODE, des_cfb_one = ERR_CIPH_MODE,
     zuc_eea3_iv_gen = ERR_CIPH_MODE, zuc_eia3_iv_gen = ERR_HASH_ALGO,
     kasumi_f8_iv_gen = ERR_CIPH_MODE, kasumi_f9_iv_gen = ERR_HASH_ALGO,
-    snow3g_f8_iv_gen = ERR_CIPH_MODE, snow3g_f9_iv_gen = ERR_HASH_ALGO,
-    imb_quic_hp_aes_ecb = ERR_CIPH_MODE, imb_quic_hp_chacha20 = ERR_CIPH_MODE
+    snow3g_f8_iv_gen = ERR_CIPH_MODE, snow3g_f9_iv_gen = ERR_HASH_ALGO
 }
 
 /// Remembers a function to be told of self-tests. There are none, so it is not called.
@@ -188,6 +189,9 @@ pub unsafe extern "C" fn imb_self_test_set_cb(
     0
 }
 
+/// The system's number for a wrong argument.
+const INVALID: c_int = 22;
+
 /// Tells what [`imb_self_test_set_cb`] was given.
 ///
 /// # Safety
@@ -202,13 +206,10 @@ pub unsafe extern "C" fn imb_self_test_get_cb(
     // SAFETY: the caller's promise.
     let Ok(mgr) = (unsafe { super::raw::object(mgr, 0) }) else { return ERR_NULL_MBMGR };
     // SAFETY: as above.
-    if let Ok(place) = unsafe { super::raw::object(function, 0) } {
-        *place = mgr.self_test;
-    }
+    let Ok(function) = (unsafe { super::raw::object(function, 0) }) else { return INVALID };
     // SAFETY: as above.
-    if let Ok(place) = unsafe { super::raw::object(argument, 0) } {
-        *place = mgr.self_test_arg;
-    }
+    let Ok(argument) = (unsafe { super::raw::object(argument, 0) }) else { return INVALID };
+    (*function, *argument) = (mgr.self_test, mgr.self_test_arg);
     0
 }
 
@@ -216,6 +217,13 @@ pub unsafe extern "C" fn imb_self_test_get_cb(
 pub(super) extern "C" fn refused_cipher() -> usize {
     set_global_errno(ERR_CIPH_MODE);
     0
+}
+
+/// Stands for those that set a key up, which say whether they did.
+pub(super) extern "C" fn refused_key() -> usize {
+    set_global_errno(ERR_CIPH_MODE);
+    // What they return is -1, in fewer bits.
+    usize::MAX
 }
 
 /// Stands for every function of a hash that is not in the set.

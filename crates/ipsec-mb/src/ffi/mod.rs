@@ -4,8 +4,10 @@
 //! intel-ipsec-mb has it: that a pointer which is not null points to as much as its length or type says, and that no two jobs
 //! under way write what the other one reads or writes.
 
+mod apart;
 mod burst;
 mod chacha;
+mod direct;
 pub(crate) mod functions;
 mod gcm;
 mod keys;
@@ -15,6 +17,7 @@ mod misc;
 mod misuse_tests;
 mod packets;
 mod quic;
+mod quic_hp;
 mod raw;
 mod ring;
 mod sgl;
@@ -25,3 +28,4 @@ pub use keys::imb_hmac_ipad_opad;
 pub use manager::*;
 pub use misc::*;
 pub use quic::*;
+pub use quic_hp::*;

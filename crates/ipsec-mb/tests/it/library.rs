@@ -54,7 +54,14 @@ impl Library {
     /// A manager of intel-ipsec-mb's; none where the library is not installed, which is said.
     pub(crate) fn peer() -> Option<Self> {
         static EXPORTS: OnceLock<Option<Exports>> = OnceLock::new();
-        EXPORTS.get_or_init(load).map(Self::with)
+        let peer = EXPORTS.get_or_init(load).map(Self::with);
+        if peer.is_none() {
+            // In each test that compares, as each leaves that out.
+            println!(
+                "SKIPPED in part: intel-ipsec-mb is not installed (Debian: libipsec-mb1, libipsec-mb2)"
+            );
+        }
+        peer
     }
 
     fn with(exports: Exports) -> Self {
@@ -122,7 +129,6 @@ fn load() -> Option<Exports> {
     let library = names.iter().find_map(|name| unsafe { libloading::Library::new(name) }.ok());
     let Some(library) = library else {
         assert!(named.is_none(), "CONVOY_IPSEC_MB names no library that can be loaded");
-        eprintln!("SKIPPED: intel-ipsec-mb is not installed (Debian: libipsec-mb1, libipsec-mb2)");
         return None;
     };
     let library: &'static libloading::Library = Box::leak(Box::new(library));

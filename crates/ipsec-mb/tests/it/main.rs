@@ -5,7 +5,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod custom;
 mod direct;
 mod jobs;
 mod library;
 mod suites;
+mod vectors;
