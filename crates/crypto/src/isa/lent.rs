@@ -26,6 +26,15 @@ pub struct GcmTables(Tables);
 impl GcmTables {
     /// Room for tables.
     pub const EMPTY: Self = Self(Tables::EMPTY);
+
+    /// Bytes at their front that are enough to keep: [`complete`](Self::complete) makes the others.
+    pub const FRONT: usize = Tables::WITHOUT_FOLDS;
+
+    /// Makes what lies behind the [front](Self::FRONT).
+    #[inline]
+    pub fn complete(&mut self) {
+        self.0.make_folds();
+    }
 }
 
 impl fmt::Debug for GcmTables {
@@ -197,6 +206,25 @@ mod tests {
         }
         let soft = Cpu::without("aesni").unwrap();
         assert!(KeyLender::best(&soft).is_none());
+    }
+
+    #[test]
+    fn the_front_of_tables_is_enough_to_keep() {
+        let cpu = Cpu::without("").unwrap();
+        for tier in cpu.tiers().filter(|tier| *tier != Tier::Portable) {
+            let lender = KeyLender::with_tier(&cpu, tier).unwrap();
+            let mut tables = GcmTables::EMPTY;
+            lender.expand(&[5; 32], &mut tables).unwrap();
+            let whole = sealed(&lender.gcm(KeyBits::Aes256, &tables));
+            let mut copy = GcmTables::EMPTY;
+            let (from, to) = ((&raw const tables).cast::<u8>(), (&raw mut copy).cast::<u8>());
+            // SAFETY: both are plain bytes, and have more than the front.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, GcmTables::FRONT) };
+            copy.complete();
+            assert_eq!(copy.0.folds(), tables.0.folds(), "{tier}");
+            assert_eq!(sealed(&lender.gcm(KeyBits::Aes256, &copy)), whole, "{tier}");
+        }
+        assert_eq!(GcmTables::FRONT, 1024);
     }
 
     #[test]

@@ -86,6 +86,7 @@ pub(super) unsafe extern "C" fn submit_cipher_burst(
 /// # Safety
 ///
 /// As for [`burst`].
+#[cfg(not(abi_1))]
 pub(super) unsafe extern "C" fn submit_aead_burst(
     mgr: *mut Mgr,
     jobs: *mut Job,

@@ -12,7 +12,7 @@ use super::raw::{copied, input, lender, noting, object, output, text};
 use crate::types::{
     ERR_AAD_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN, ERR_NULL_AAD,
     ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV, ERR_NULL_KEY,
-    ERR_NULL_SRC, GcmContext, GcmKey,
+    ERR_NULL_SRC, GCM_KEY_BYTES, GcmContext, GcmKey,
 };
 
 const fn bits(bits: usize) -> KeyBits {
@@ -35,29 +35,60 @@ pub(super) fn number_of(error: StreamError) -> c_int {
     }
 }
 
-/// Does something with the key in a `struct gcm_key_data`. Programs that do not define `LINUX` have it anywhere; where it lies across
-/// cache lines, it is copied first.
+/// Bytes of tables that key data has: version 1 has too few for all of them, and the others are made whenever they are used.
+const KEPT: usize =
+    if GCM_KEY_BYTES < size_of::<GcmTables>() { GcmTables::FRONT } else { size_of::<GcmTables>() };
+
+const _: () = assert!(KEPT <= GCM_KEY_BYTES);
+
+/// Whether tables can be used where they lie: if they are all there, and no block lies across cache lines. Programs that do not define
+/// `LINUX` have them anywhere.
+#[inline]
+pub(super) fn are_in_place(key: *const GcmKey) -> bool {
+    KEPT == size_of::<GcmTables>() && key.cast::<GcmTables>().is_aligned()
+}
+
+/// Does something with the tables in a `struct gcm_key_data`, which are copied first where they cannot be used in place.
 ///
 /// # Safety
 ///
 /// `key` is null or points to key data that nobody writes during the call.
+#[inline]
+pub(super) unsafe fn with_tables<T>(
+    key: *const GcmKey,
+    work: impl FnOnce(&GcmTables) -> Result<T, c_int>,
+) -> Result<T, c_int> {
+    if key.is_null() {
+        return Err(ERR_NULL_EXP_KEY);
+    }
+    if are_in_place(key) {
+        // SAFETY: they are all there and aligned, and any bytes are tables; the caller promises the rest.
+        return work(unsafe { &*key.cast::<GcmTables>() });
+    }
+    // Wipes itself.
+    let mut copy = GcmTables::EMPTY;
+    let place = (&raw mut copy).cast::<u8>();
+    // SAFETY: the caller's promise; tables are plain bytes.
+    unsafe { std::ptr::copy_nonoverlapping(key.cast(), place, KEPT) };
+    if KEPT < size_of::<GcmTables>() {
+        copy.complete();
+    }
+    work(&copy)
+}
+
+/// Does something with the key in a `struct gcm_key_data`.
+///
+/// # Safety
+///
+/// As for [`with_tables`].
 pub(super) unsafe fn with_key<T>(
     lender: &KeyLender,
     bits: KeyBits,
     key: *const GcmKey,
     work: impl FnOnce(LentKey<'_>) -> Result<T, c_int>,
 ) -> Result<T, c_int> {
-    let tables = key.cast::<GcmTables>();
-    if tables.is_null() {
-        return Err(ERR_NULL_EXP_KEY);
-    }
-    if tables.is_aligned() {
-        // SAFETY: it is aligned, and any bytes are tables; the caller promises the rest.
-        return work(lender.gcm(bits, unsafe { &*tables }));
-    }
-    // SAFETY: the caller's promise. Tables are plain bytes; the copy wipes itself.
-    let copy = unsafe { tables.read_unaligned() };
-    work(lender.gcm(bits, &copy))
+    // SAFETY: the caller's promise.
+    unsafe { with_tables(key, |tables| work(lender.gcm(bits, tables))) }
 }
 
 /// Expands a key.
@@ -72,17 +103,16 @@ pub(super) unsafe extern "C" fn pre<const BITS: usize>(key: *const c_void, out: 
         if out.is_null() {
             return Err(ERR_NULL_EXP_KEY);
         }
-        let place = out.cast::<GcmTables>();
-        if place.is_aligned() {
-            // SAFETY: the caller's promise: the data has more bytes, and any bytes are tables.
-            let tables = unsafe { &mut *place };
+        if are_in_place(out) {
+            // SAFETY: the caller's promise: they are all there, and any bytes are tables.
+            let tables = unsafe { &mut *out.cast::<GcmTables>() };
             return lender()?.expand(key, tables).map_err(|_| ERR_KEY_LEN);
         }
         let mut tables = GcmTables::EMPTY;
         lender()?.expand(key, &mut tables).map_err(|_| ERR_KEY_LEN)?;
         let from = (&raw const tables).cast::<u8>();
         // SAFETY: as above, wherever the data lies. What is dropped is the copy here.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), size_of::<GcmTables>()) };
+        unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), KEPT) };
         Ok(())
     });
 }

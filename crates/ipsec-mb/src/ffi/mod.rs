@@ -9,11 +9,14 @@ mod chacha;
 pub(crate) mod functions;
 mod gcm;
 mod keys;
+#[cfg(not(abi_1))]
+mod later;
 mod manager;
 mod misc;
 #[cfg(test)]
 mod misuse_tests;
 mod packets;
+#[cfg(not(abi_1))]
 mod quic;
 mod raw;
 mod ring;
@@ -21,7 +24,9 @@ mod sgl;
 mod state;
 mod work;
 
-pub use keys::imb_hmac_ipad_opad;
+#[cfg(not(abi_1))]
+pub use later::*;
 pub use manager::*;
 pub use misc::*;
+#[cfg(not(abi_1))]
 pub use quic::*;

@@ -29,17 +29,19 @@ pub(super) unsafe fn run(
 ) -> (ArrayVec<Task, CHUNK>, Option<c_int>) {
     let (mut others, mut error) = (ArrayVec::new(), None);
     let mut packets = ArrayVec::<&Task, CHUNK>::new();
+    let mut copied = ArrayVec::<&Task, CHUNK>::new();
     for task in tasks {
         match task.suite.cipher {
             CIPHER_GCM => {
                 // SAFETY: the caller's promise.
                 let job = unsafe { &*task.job };
-                let is_usual = job.iv_len == 12 && key_of(task, job).is_aligned();
-                if is_usual {
-                    packets.push(task);
-                } else {
+                if job.iv_len != 12 {
                     // SAFETY: as above.
                     error = unsafe { alone(lender, task, job) }.err().or(error);
+                } else if gcm::are_in_place(key_of(task, job)) {
+                    packets.push(task);
+                } else {
+                    copied.push(task);
                 }
             }
             CIPHER_GCM_SGL | CIPHER_CHACHA20_POLY1305_SGL => {
@@ -52,14 +54,23 @@ pub(super) unsafe fn run(
     }
     if !packets.is_empty() {
         // SAFETY: the caller's promise.
-        error = unsafe { burst(lender, slots, &packets) }.err().or(error);
+        error = unsafe { burst(lender, slots, &packets, None) }.err().or(error);
+    }
+    // SAFETY: the caller's promise.
+    let key = |task: &Task| (key_of(task, unsafe { &*task.job }), task.suite.bits());
+    for group in copied.chunk_by(|one, next| key(one) == key(next)) {
+        let Some(first) = group.first() else { continue };
+        // SAFETY: the caller's promise.
+        let work = |tables: &GcmTables| unsafe { burst(lender, slots, group, Some(tables)) };
+        // SAFETY: as above.
+        error = unsafe { gcm::with_tables(key(first).0, work) }.err().or(error);
     }
     (others, error)
 }
 
 /// The key data of a job of GCM.
-fn key_of(task: &Task, job: &Job) -> *const GcmTables {
-    if task.suite.is_encrypt() { job.enc_keys.cast() } else { job.dec_keys.cast() }
+fn key_of(task: &Task, job: &Job) -> *const GcmKey {
+    if task.suite.is_encrypt() { job.enc_keys } else { job.dec_keys }
 }
 
 /// What a job of an AEAD adds.
@@ -76,7 +87,7 @@ unsafe fn aad<'a>(job: &Job) -> Result<&'a [u8], c_int> {
     if shared { Err(ERR_JOB_AAD_LEN) } else { Ok(aad) }
 }
 
-/// A job of GCM with an IV of any length, or with key data anywhere.
+/// A job of GCM with an IV of any length.
 ///
 /// # Safety
 ///
@@ -94,14 +105,14 @@ unsafe fn alone(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_int>
         unsafe { gcm::job(&key, seal, (from, job.dst, job.cipher_len), iv, aad) }
     };
     // SAFETY: as above.
-    let made = unsafe { gcm::with_key(lender, bits, key_of(task, job).cast(), work) };
+    let made = unsafe { gcm::with_key(lender, bits, key_of(task, job), work) };
     let status = if made.is_ok() { STATUS_COMPLETED } else { STATUS_INVALID_ARGS };
     // SAFETY: as above.
     unsafe { finish(task, &made.unwrap_or_default(), status) };
     made.map(|_| ())
 }
 
-/// Works on jobs with IVs of 12 bytes.
+/// Works on jobs with IVs of 12 bytes: over the key data that each points to, or all over `tables`, a copy of that.
 ///
 /// # Safety
 ///
@@ -110,6 +121,7 @@ unsafe fn burst(
     lender: &KeyLender,
     slots: &mut [Slot; CHUNK],
     tasks: &[&Task],
+    tables: Option<&GcmTables>,
 ) -> Result<(), c_int> {
     for (task, Slot { secret, .. }) in tasks.iter().zip(&mut *slots) {
         // SAFETY: the caller's promise.
@@ -134,8 +146,9 @@ unsafe fn burst(
             // Packets of one key come one after another, mostly.
             let this = (key_of(task, job), task.suite.bits());
             if let (false, Some(bits)) = (this == last, this.1) {
-                // SAFETY: it is aligned and not null, any bytes are tables, and the caller promises the rest.
-                keys.push(lender.gcm(bits, unsafe { &*this.0 }));
+                // SAFETY: without a copy they are in place, and checked not to be null; any bytes are tables.
+                let tables = tables.unwrap_or_else(|| unsafe { &*this.0.cast() });
+                keys.push(lender.gcm(bits, tables));
                 last = this;
             }
         }

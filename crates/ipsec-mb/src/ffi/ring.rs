@@ -265,8 +265,8 @@ fn check_burst(mgr: &Mgr, jobs: &[*mut Job], is_checked: bool) -> Result<(), (us
         }
         let suite = Suite::of(next);
         check(next, suite).map_err(|error| (i, error))?;
-        if is_checked && next.suite_id != suite.id(next.chain_order) {
-            return Err((i, ERR_BURST_SUITE_ID));
+        if is_checked {
+            next.session.check(suite.id(next.chain_order)).map_err(|error| (i, error))?;
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Direct calls.
 
-use convoy_ipsec_mb::types::*;
+use stand_in::types::*;
 
 use crate::{library::Library, suites::Aligned};
 
@@ -140,7 +140,10 @@ fn keys_of_hmac_are_the_peer_s() {
     };
     for hash in (AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512).chain([AUTH_MD5]) {
         for len in [0, 1, 20, 64, 65, 128, 129, 200] {
-            let mine = values(&ours, hash, len).unwrap();
+            let Some(mine) = values(&ours, hash, len) else {
+                assert!(cfg!(abi_1), "version 2 makes them");
+                continue;
+            };
             assert_eq!(mine.1, if hash == AUTH_MD5 && len > 64 { ERR_KEY_LEN } else { 0 });
             if let Some(theirs) = peer.as_ref().and_then(|peer| values(peer, hash, len)) {
                 assert_eq!(mine.0, theirs.0, "hash {hash}, {len} bytes");

@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use convoy_ipsec_mb::{
+use stand_in::{
     ffi,
     types::{Functions, Job, Mgr},
 };
@@ -45,8 +45,14 @@ impl Library {
             alloc,
             free: ffi::free_mb_mgr,
             init: ffi::init_mb_mgr_auto,
+            #[cfg(not(abi_1))]
             ipad_opad: Some(ffi::imb_hmac_ipad_opad),
+            #[cfg(not(abi_1))]
             set_session: Some(ffi::imb_set_session),
+            #[cfg(abi_1)]
+            ipad_opad: None,
+            #[cfg(abi_1)]
+            set_session: None,
             version: ffi::imb_get_version(),
         })
     }
@@ -116,6 +122,8 @@ fn load() -> Option<Exports> {
     let named = std::env::var_os("CONVOY_IPSEC_MB").map(PathBuf::from);
     let names = match &named {
         Some(path) => vec![path.as_os_str().to_owned()],
+        // Version 2 has all that version 1 has, with the layout of that; not the other way round.
+        None if cfg!(abi_1) => vec!["libIPSec_MB.so.1".into()],
         None => vec!["libIPSec_MB.so.2".into(), "libIPSec_MB.so.1".into()],
     };
     // SAFETY: what is loaded is a library of C without constructors that do harm.

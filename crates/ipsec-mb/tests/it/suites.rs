@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use convoy_ipsec_mb::types::*;
+use stand_in::types::*;
 
 use crate::library::Library;
 
