@@ -128,6 +128,12 @@ impl KeyLender {
         Ok(())
     }
 
+    /// Wipes the registers that a function need not keep, of the widest that kernels use here: copies of secrets go through them.
+    #[inline]
+    pub fn wipe_registers(&self) {
+        self.kernel.wipe_registers();
+    }
+
     /// A key of AES-GCM with tags of 16 bytes.
     #[inline]
     #[must_use]

@@ -8,7 +8,7 @@ use convoy_crypto::{
 };
 use zeroize::Zeroizing;
 
-use super::raw::{copied, input, lender, noting, object, output, text};
+use super::raw::{copied, input, lender, noting, noting_of_secrets, object, output, text};
 use crate::types::{
     ERR_AAD_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN, ERR_NULL_AAD,
     ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV, ERR_NULL_KEY,
@@ -73,7 +73,12 @@ pub(super) unsafe fn with_tables<T>(
     if KEPT < size_of::<GcmTables>() {
         copy.complete();
     }
-    work(&copy)
+    let done = work(&copy);
+    // Kernels wipe what they use, which need not be the widest.
+    if let Ok(lender) = lender() {
+        lender.wipe_registers();
+    }
+    done
 }
 
 /// Does something with the key in a `struct gcm_key_data`.
@@ -97,7 +102,7 @@ pub(super) unsafe fn with_key<T>(
 ///
 /// `key` is null or points to the key, `out` is null or points to key data.
 pub(super) unsafe extern "C" fn pre<const BITS: usize>(key: *const c_void, out: *mut GcmKey) {
-    noting(|| {
+    noting_of_secrets(|| {
         // SAFETY: the caller's promise.
         let key = unsafe { input(key.cast(), const { bits(BITS) }.bytes() as u64, ERR_NULL_KEY) }?;
         if out.is_null() {

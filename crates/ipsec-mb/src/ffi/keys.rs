@@ -11,7 +11,7 @@ use convoy_crypto::{
 };
 use zeroize::Zeroizing;
 
-use super::raw::{copied, cpu, input, noting, output};
+use super::raw::{copied, cpu, input, noting_of_secrets, output};
 use crate::{
     check::hmac_hash,
     types::{
@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn keyexp<const BITS: usize>(
     enc: *mut c_void,
     dec: *mut c_void,
 ) {
-    noting(|| {
+    noting_of_secrets(|| {
         let bits = const { bits(BITS) };
         let (cpu, room) = (cpu().ok_or(ERR_MISSING_CPUFLAGS_INIT_MGR)?, round_key_bytes(bits));
         // SAFETY: the caller's promise.
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn cmac_subkeys<const BITS: usize>(
     k1: *mut c_void,
     k2: *mut c_void,
 ) {
-    noting(|| {
+    noting_of_secrets(|| {
         let bits = const { bits(BITS) };
         // SAFETY: the caller's promise.
         let keys = unsafe { input(keys.cast(), round_key_bytes(bits) as u64, ERR_NULL_EXP_KEY) }?;
@@ -116,7 +116,7 @@ pub(super) unsafe extern "C" fn xcbc_keyexp(
     k2: *mut c_void,
     k3: *mut c_void,
 ) {
-    noting(|| {
+    noting_of_secrets(|| {
         // SAFETY: the caller's promise.
         let key = unsafe { input(key.cast(), 16, ERR_NULL_KEY) }?;
         let mut keys = XcbcKey::empty();
@@ -142,7 +142,7 @@ pub(super) unsafe extern "C" fn xcbc_keyexp(
 ///
 /// Each pointer is null, or `block` points to a block of the hash, and `out` to room for its chaining value.
 pub(super) unsafe extern "C" fn one_block<const HASH: u32>(block: *const c_void, out: *mut c_void) {
-    noting(|| {
+    noting_of_secrets(|| {
         let alg = hmac_hash(HASH).ok_or(ERR_HASH_ALGO)?;
         // SAFETY: the caller's promise.
         let block = unsafe { input(block.cast(), alg.block_bytes() as u64, ERR_NULL_SRC) }?;

@@ -1,7 +1,7 @@
 //! What is of version 2 alone: sessions, keys of HMAC, sizes of bursts, self-tests, and what is refused of what came with it.
 
 use std::{
-    ffi::{c_int, c_uint, c_void},
+    ffi::{c_char, c_int, c_uint, c_void},
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -16,6 +16,9 @@ use crate::{
     check::{Suite, hmac_hash},
     types::*,
 };
+
+/// The system's number for an argument that is wrong.
+const EINVAL: c_int = 22;
 
 /// Sets what the manager points to. Whom it tells of self-tests was set before.
 pub(super) fn set_functions(later: &mut Later) {
@@ -116,6 +119,9 @@ pub unsafe extern "C" fn imb_hmac_ipad_opad(
         Ok(())
     };
     set_errno(mgr, work().err().unwrap_or(0));
+    if let Ok(lender) = raw::lender() {
+        lender.wipe_registers();
+    }
 }
 
 /// The best size of a burst of one cipher: as many as are worked on together.
@@ -231,6 +237,37 @@ pub unsafe extern "C" fn imb_self_test_get_cb(
     // SAFETY: as above.
     if let Ok(place) = unsafe { raw::object(argument, 0) } {
         *place = mgr.later.self_test_arg;
+    }
+    0
+}
+
+/// Names the kernels of a manager, and says what they need of the processor; the second may be left out.
+///
+/// # Safety
+///
+/// `mgr` is null or points to a manager; the others are null, or point to room for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn imb_get_arch_type_string(
+    mgr: *mut Mgr,
+    name: *mut *const c_char,
+    needs: *mut *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Ok(mgr) = (unsafe { raw::object(mgr, 0) }) else { return ERR_NULL_MBMGR };
+    // SAFETY: as above.
+    let Ok(name) = (unsafe { raw::object(name, 0) }) else { return EINVAL };
+    let (text, what) = match (mgr.used_arch, mgr.used_arch_type) {
+        (ARCH_SSE, 1) => (c"SSE Type 1", Some(c"AES, PCLMULQDQ")),
+        (ARCH_AVX2, 1) => (c"AVX2 Type 1", Some(c"AES, PCLMULQDQ, AVX2")),
+        (ARCH_AVX2, 2) => (c"AVX2 Type 2", Some(c"VAES, VPCLMULQDQ, AVX2")),
+        (ARCH_AVX512, 1) => (c"AVX512 Type 1", Some(c"AES, PCLMULQDQ, AVX-512")),
+        (ARCH_AVX512, 2) => (c"AVX512 Type 2", Some(c"VAES, VPCLMULQDQ, AVX-512")),
+        _ => (c"Invalid arch type", None),
+    };
+    *name = text.as_ptr();
+    // SAFETY: as above.
+    if let (Some(what), Ok(needs)) = (what, unsafe { raw::object(needs, 0) }) {
+        *needs = what.as_ptr();
     }
     0
 }

@@ -40,7 +40,12 @@ pub extern "C" fn alloc_mb_mgr(flags: u64) -> *mut Mgr {
         return ptr::null_mut();
     }
     // SAFETY: there is as much memory as that function wants.
-    unsafe { imb_set_pointers_mb_mgr(memory.cast(), flags, 1) }
+    let mgr = unsafe { imb_set_pointers_mb_mgr(memory.cast(), flags, 1) };
+    if mgr.is_null() {
+        // SAFETY: it was allocated above.
+        unsafe { dealloc(memory, LAYOUT) };
+    }
+    mgr
 }
 
 /// Frees a manager of [`alloc_mb_mgr`]'s, wiped; null is nothing to free.
@@ -73,6 +78,12 @@ pub unsafe extern "C" fn imb_set_pointers_mb_mgr(
 ) -> *mut Mgr {
     if memory.is_null() || !memory.cast::<Mgr>().is_aligned() {
         set_global_errno(ERR_NULL_MBMGR);
+        return ptr::null_mut();
+    }
+    // As there, where the library was built without emulation of AES, as distributions build it.
+    #[cfg(abi_1)]
+    if flags & FLAG_AESNI_OFF != 0 {
+        set_global_errno(ERR_NO_AESNI_EMU);
         return ptr::null_mut();
     }
     let mgr = memory.cast::<Mgr>();
@@ -129,8 +140,7 @@ unsafe fn init(mgr: *mut Mgr, arch: Option<u32>) -> u32 {
         set_errno(this, ERR_NULL_MBMGR);
         return ARCH_NONE;
     }
-    let cpu = raw::cpu().filter(|_| this.flags & FLAG_AESNI_OFF == 0);
-    let ready = cpu.and_then(|cpu| {
+    let ready = raw::cpu().and_then(|cpu| {
         let tier = match arch {
             // Every processor with wider registers has the narrow ones.
             Some(ARCH_SSE) if cpu.has(Tier::AesNi) => Some(Tier::AesNi),

@@ -299,6 +299,30 @@ fn whom_to_tell_of_self_tests_is_remembered() {
     assert!(done == 0 && function.is_some() && found == argument);
 }
 
+#[cfg(not(abi_1))]
+#[test]
+fn kernels_have_names() {
+    let manager = Manager::new();
+    let (mut name, mut needs) = (ptr::null(), ptr::null());
+    // SAFETY: all of it is there.
+    let told = unsafe { imb_get_arch_type_string(manager.0, &raw mut name, &raw mut needs) };
+    // SAFETY: texts of the library's.
+    let [name, needs] = [name, needs].map(|text| unsafe { std::ffi::CStr::from_ptr(text) });
+    assert_eq!(told, 0);
+    assert!(name.to_str().unwrap().contains(" Type ") && !needs.is_empty());
+    // SAFETY: one of them may be left out.
+    let told = unsafe { imb_get_arch_type_string(manager.0, ptr::null_mut(), ptr::null_mut()) };
+    assert_ne!(told, 0);
+}
+
+#[cfg(abi_1)]
+#[test]
+fn aes_without_instructions_is_refused() {
+    let _alone = alone();
+    assert!(alloc_mb_mgr(FLAG_AESNI_OFF).is_null());
+    assert_eq!(last_error(), ERR_NO_AESNI_EMU);
+}
+
 #[test]
 fn a_manager_may_lie_anywhere() {
     let _alone = alone();

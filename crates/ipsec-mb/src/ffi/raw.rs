@@ -47,6 +47,14 @@ pub(super) fn noting(work: impl FnOnce() -> Result<(), c_int>) {
     });
 }
 
+/// The same of a function that copies secrets, which leaves nothing of them in registers: C's library copies with the widest.
+pub(super) fn noting_of_secrets(work: impl FnOnce() -> Result<(), c_int>) {
+    noting(work);
+    if let Ok(lender) = lender() {
+        lender.wipe_registers();
+    }
+}
+
 /// What is noted for a defect: the system's number for what cannot be recovered, as the header has none.
 pub(super) const INTERNAL: c_int = 131;
 

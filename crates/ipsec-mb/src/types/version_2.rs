@@ -21,8 +21,6 @@ pub const ARCH_AVX2: u32 = 2;
 /// `IMB_ARCH_AVX512`.
 pub const ARCH_AVX512: u32 = 3;
 
-/// No flag turns AES off.
-pub const FLAG_AESNI_OFF: u64 = 0;
 /// `IMB_FLAG_GFNI_OFF`.
 pub const FLAG_GFNI_OFF: u64 = 1 << 1;
 

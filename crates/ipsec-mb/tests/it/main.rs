@@ -16,4 +16,5 @@ mod header;
 mod jobs;
 mod library;
 mod misuse;
+mod registers;
 mod suites;
