@@ -8,7 +8,7 @@ use convoy_crypto::{
 };
 use zeroize::Zeroizing;
 
-use super::raw::{copied, input, lender, noting, noting_of_secrets, object, output, text};
+use super::raw::{copied, input, lender, noting, noting_of_secrets, output, text, with_object};
 use crate::types::{
     ERR_AAD_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN, ERR_NULL_AAD,
     ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV, ERR_NULL_KEY,
@@ -138,16 +138,6 @@ pub(super) unsafe extern "C" fn precomp<const BITS: usize>(data: *mut GcmKey) {
     }
     // SAFETY: as above.
     unsafe { pre::<BITS>(key.as_ptr().cast(), data) };
-}
-
-/// Where a message under way is kept.
-///
-/// # Safety
-///
-/// `context` is null or points to a context that nobody else uses.
-pub(super) unsafe fn context<'a>(context: *mut GcmContext) -> Result<&'a mut GcmSaved, c_int> {
-    // SAFETY: the caller's promise.
-    unsafe { object(context, ERR_NULL_CTX) }
 }
 
 /// One part, or all, of a message.
@@ -313,8 +303,9 @@ unsafe fn begin<const BITS: usize>(
         if key.is_null() {
             return Err(ERR_NULL_EXP_KEY);
         }
-        // SAFETY: the caller's promise.
-        let ctx = unsafe { context(ctx) }?;
+        if ctx.is_null() {
+            return Err(ERR_NULL_CTX);
+        }
         if iv.is_null() {
             return Err(ERR_NULL_IV);
         }
@@ -325,14 +316,23 @@ unsafe fn begin<const BITS: usize>(
         let iv = unsafe { input(iv, iv_len, ERR_NULL_IV) }?;
         // SAFETY: as above.
         let aad = unsafe { input(aad, aad_len, ERR_NULL_AAD) }?;
-        let work = |key: LentKey<'_>| {
-            let mut stream = GcmStream::seal(&*key, iv).map_err(number_of)?;
-            stream.aad(aad).map_err(number_of)?;
-            stream.save(ctx);
-            Ok(())
+        let begin = |ctx: &mut GcmContext| {
+            let nonce = iv.first_chunk().filter(|_| iv.len() == 12);
+            if let Some(begun) = nonce.and_then(|nonce| GcmSaved::begun(nonce, aad)) {
+                *ctx = begun;
+                return Ok(());
+            }
+            let work = |key: LentKey<'_>| {
+                let mut stream = GcmStream::seal(&*key, iv).map_err(number_of)?;
+                stream.aad(aad).map_err(number_of)?;
+                stream.save(ctx);
+                Ok(())
+            };
+            // SAFETY: as above.
+            unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
         };
         // SAFETY: as above.
-        unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
+        unsafe { with_object(ctx, ERR_NULL_CTX, begin) }
     });
 }
 
@@ -383,16 +383,18 @@ unsafe fn go_on<const BITS: usize>(
     if key.is_null() {
         return Err(ERR_NULL_EXP_KEY);
     }
-    // SAFETY: the caller's promise.
-    let ctx = unsafe { context(ctx) }?;
-    let work = |key: LentKey<'_>| {
-        let mut stream = GcmStream::resume(&*key, seal, ctx).map_err(number_of)?;
-        work(&mut stream)?;
-        stream.save(ctx);
-        Ok(())
+    let go_on = |ctx: &mut GcmContext| {
+        let work = |key: LentKey<'_>| {
+            let mut stream = GcmStream::resume(&*key, seal, ctx).map_err(number_of)?;
+            work(&mut stream)?;
+            stream.save(ctx);
+            Ok(())
+        };
+        // SAFETY: the caller's promise.
+        unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
     };
     // SAFETY: as above.
-    unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
+    unsafe { with_object(ctx, ERR_NULL_CTX, go_on) }
 }
 
 macro_rules! update {
@@ -448,9 +450,15 @@ pub(super) unsafe extern "C" fn finalize<const BITS: usize>(
         }
         // SAFETY: the caller's promise.
         let place = unsafe { tag_place(tag, tag_len) }?;
+        let mut put = |tag: [u8; 16]| place.iter_mut().zip(tag).for_each(|(to, byte)| *to = byte);
+        // SAFETY: as above.
+        let whole = unsafe { with_object(ctx, ERR_NULL_CTX, |ctx| Ok(ctx.end_whole())) }?;
+        if let Some(tag) = whole {
+            put(tag);
+            return Ok(());
+        }
         let end = |stream: &mut GcmStream<&AeadKey>| {
-            let made = stream.tag().map_err(number_of)?;
-            place.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);
+            put(stream.tag().map_err(number_of)?);
             Ok(())
         };
         // SAFETY: as above.

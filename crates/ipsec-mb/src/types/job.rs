@@ -109,7 +109,7 @@ pub type GcmContext = GcmSaved;
 
 /// `struct chacha20_poly1305_context_data`, of which programs need to know the size alone.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ChaChaContext {
     pub(crate) saved: ChaChaSaved,
     unused: [u64; 10],

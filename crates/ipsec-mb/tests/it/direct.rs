@@ -13,11 +13,13 @@ fn gcm(library: &Library, bits: usize, seal: bool, text: &[u8], shift: usize) ->
     // SAFETY: there is room for key data, wherever it lies.
     unsafe { f.gcm_pre[bits].unwrap()(secret.as_ptr().cast(), key) };
     let (iv, aad) = ([9u8; 12], [3u8; 21]);
-    let mut context = GcmContext::NONE;
+    // Programs have it anywhere, too.
+    let mut context = Aligned([0u8; 88 + 24]);
     let mut whole = vec![0; text.len() + 16];
     let (out, tag) = whole.split_at_mut(text.len());
     let run = if seal { f.gcm_enc[bits] } else { f.gcm_dec[bits] }.unwrap();
-    let (ctx, len) = (&raw mut context, text.len() as u64);
+    let ctx = context.0[shift / 8..].as_mut_ptr().cast::<GcmContext>();
+    let len = text.len() as u64;
     let (iv_at, aad_at) = (iv.as_ptr(), aad.as_ptr());
     // SAFETY: all lengths are right.
     unsafe {
@@ -89,9 +91,9 @@ fn gcm_and_gmac_are_the_peer_s() {
 fn chacha(library: &Library, seal: bool, text: &[u8], steps: &[usize]) -> Vec<u8> {
     let f = library.functions();
     let (secret, iv, aad) = ([7u8; 32], [8u8; 12], [9u8; 19]);
-    // SAFETY: zeros are a context.
-    let mut context: ChaChaContext = unsafe { std::mem::zeroed() };
-    let (key, ctx) = (secret.as_ptr().cast(), &raw mut context);
+    // Anywhere, as programs have it.
+    let mut context = Aligned([0u8; 192 + 1]);
+    let (key, ctx) = (secret.as_ptr().cast(), context.0[1..].as_mut_ptr().cast::<ChaChaContext>());
     let mut out = vec![0; text.len() + 16];
     // SAFETY: all lengths are right.
     unsafe { f.chacha_init.unwrap()(key, ctx, iv.as_ptr().cast(), aad.as_ptr().cast(), 19) };
@@ -174,7 +176,8 @@ fn in_parts(library: &Library, gcm: bool, text: &[u8], one_job: bool) -> Vec<u8>
     unsafe {
         library.functions().gcm_pre[2].unwrap()(secret.as_ptr().cast(), data.0.as_mut_ptr().cast());
     }
-    let mut context = Aligned([0u8; 192]);
+    // Anywhere, as a driver of DPDK has it.
+    let mut context = Aligned([0u8; 192 + 4]);
     let mut out = vec![0; text.len() + 16];
     let key = if gcm { data.0.as_ptr() } else { secret.as_ptr() };
     let mut job = Job::EMPTY;
@@ -185,7 +188,7 @@ fn in_parts(library: &Library, gcm: bool, text: &[u8], one_job: bool) -> Vec<u8>
         false => (CIPHER_CHACHA20_POLY1305_SGL, AUTH_CHACHA20_POLY1305_SGL),
     };
     job.chain_order = ORDER_CIPHER_HASH;
-    let context = context.0.as_mut_ptr().expose_provenance();
+    let context = context.0[4..].as_mut_ptr().expose_provenance();
     job.u = [aad.as_ptr().expose_provenance(), aad.len(), context];
     let (body, tag) = out.split_at_mut(text.len());
     (job.tag, job.tag_len) = (tag.as_mut_ptr(), 16);
