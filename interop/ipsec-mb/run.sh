@@ -9,7 +9,7 @@
 # is held to; others run, too, and are told of where they pass. Ends with 0, 1 where a suite fails that should not, or 77 where
 # nothing can be run. Sources stay in the cache.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 # shellcheck source=interop/cache.sh
 . interop/cache.sh

@@ -28,8 +28,8 @@ pub const CIPHER_NUM: u32 = 24;
 /// `IMB_AUTH_NUM`.
 pub const AUTH_NUM: u32 = 47;
 
-/// Bytes of `struct gcm_key_data`.
-pub const GCM_KEY_BYTES: usize = 1024;
+/// Bytes of `struct gcm_key_data`; 16 more in programs that define `LINUX`, in which it has an alignment of 64.
+pub const GCM_KEY_BYTES: usize = 1008;
 
 /// The number in front of `IMB_ERR_JOB_NULL_HMAC_OPAD`.
 pub(super) const LATE_ERRORS: c_int = ERR_NO_AESNI_EMU;

@@ -88,6 +88,20 @@ fn gcm_and_gmac_are_the_peer_s() {
     }
 }
 
+/// Programs have other things behind key data, which is shorter where they do not define `LINUX`.
+#[test]
+fn key_data_ends_where_the_header_says() {
+    let f = *Library::ours().functions();
+    for (bits, shift) in [(0, 0), (1, 8), (2, 64), (2, 16)] {
+        let mut room = Aligned([0xa5u8; 1408]);
+        let data = room.0[shift..].as_mut_ptr().cast();
+        // SAFETY: there is room for the key and for key data.
+        unsafe { f.gcm_pre[bits].unwrap()([7u8; 32].as_ptr().cast(), data) };
+        let behind = &room.0[shift + GCM_KEY_BYTES..];
+        assert!(behind.iter().all(|byte| *byte == 0xa5), "{bits} {shift}");
+    }
+}
+
 fn chacha(library: &Library, seal: bool, text: &[u8], steps: &[usize]) -> Vec<u8> {
     let f = library.functions();
     let (secret, iv, aad) = ([7u8; 32], [8u8; 12], [9u8; 19]);

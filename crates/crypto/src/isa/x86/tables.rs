@@ -87,8 +87,8 @@ impl Tables {
         &self.folds
     }
 
-    /// Bytes in front of the sums of halves.
-    pub(crate) const WITHOUT_FOLDS: usize = size_of::<Self>() - size_of::<[u64; POWERS + 4]>();
+    /// Bytes in front of zeros and the sums of halves.
+    pub(crate) const FRONT: usize = std::mem::offset_of!(Self, divided) + 16 * POWERS;
 
     /// H to the power of `n`, for 1 to 20; the caller's `n` is nearly always a constant.
     #[inline(always)]
