@@ -16,8 +16,11 @@ find_sources() {
         read_lists intel-ipsec-mb || return
         why_none="no source package of intel-ipsec-mb can be fetched; IPSEC_MB_SOURCE=FOLDER names a source tree"
         for release in all here; do
-            version=$(head -n 1 "$work/$release.versions")
-            [ -z "$version" ] || fetch_tree "$version" || echo "intel-ipsec-mb $version cannot be fetched"
+            # A mirror may lack what its list names.
+            while read -r version; do
+                ! fetch_tree "$version" || break
+                echo "intel-ipsec-mb $version cannot be fetched whole; an older one is tried"
+            done < "$work/$release.versions"
         done
     else
         why_none="no source tree is at hand; interop/ipsec-mb/run.sh fetches one, or IPSEC_MB_SOURCE=FOLDER names one"
