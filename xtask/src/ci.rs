@@ -168,6 +168,7 @@ const STEPS: &[Step] = &[
         "tests that kill gateways or shake hands, by far more than a few times",
         test_steps::run_kills,
     ),
+    long("jobs", "a million random jobs of the C library on each tier", test_steps::run_jobs),
     long(
         "soak",
         "an hour of leak protection against kills and foreign rules",

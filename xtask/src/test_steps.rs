@@ -130,6 +130,15 @@ pub(crate) fn run_kills(gate: &Gate) -> Result<Tally> {
     Ok(side_by_side::run(jobs))
 }
 
+/// Random jobs of the C library on each tier beside the portable one: a million, or `JOBS`.
+pub(crate) fn run_jobs(gate: &Gate) -> Result<Tally> {
+    let jobs = env::var("JOBS").unwrap_or_else(|_| "1000000".to_owned());
+    let program = find(gate, "capi", "convoy_capi")?;
+    let mut command = program.command();
+    command.arg("random_tests::").env("CONVOY_RANDOM_JOBS", &jobs);
+    tests(&gate.workspace, "jobs", &mut command, &mut |line: &str| println!("{line}"))
+}
+
 fn find(gate: &Gate, package: &str, name: &str) -> Result<Program> {
     let mut programs = gate.programs()?.into_iter();
     let is_it = |program: &Program| program.package == package && program.name == name;

@@ -312,11 +312,19 @@
 #define CONVOY_CIPHER_CCM 4
 
 /*
- AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM takes other IVs, too,
- which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
- writing it.
+ AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM and
+ AES-GMAC take other IVs, too, which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The
+ key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as writing it.
  */
 #define CONVOY_CIPHER_AEAD 5
+
+/*
+ The same AEADs, over a text in pieces: src points to cipher_len segments (convoy_segment) instead of the text,
+ cipher_offset is 0 and dst null. A job of its own costs what convoy_aead_encrypt_segments does; what that says of
+ segments and IVs holds here. When decrypting, the tag is the one that the message should have, for the caller to
+ compare.
+ */
+#define CONVOY_CIPHER_AEAD_SEGMENTS 6
 
 /*
  Plaintext becomes ciphertext. A job whose direction is 0 is invalid unless its cipher is NULL.
@@ -644,6 +652,24 @@ typedef struct convoy_job {
      */
     uint64_t reserved[3];
 } convoy_job;
+
+/*
+ A piece of a text.
+ */
+typedef struct convoy_segment {
+    /*
+     Where the piece is.
+     */
+    const uint8_t *input;
+    /*
+     Where its result goes: the same place, or one that does not overlap it.
+     */
+    uint8_t *output;
+    /*
+     Its bytes, which may be none.
+     */
+    size_t len;
+} convoy_segment;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1100,6 +1126,42 @@ int convoy_tags_match(const uint8_t *a, const uint8_t *b, size_t len);
  `memory` is null or points to `len` bytes that nobody else uses.
  */
 int convoy_wipe(void *memory, size_t len);
+
+/*
+ Encrypts a message with AES-GCM, ChaCha20-Poly1305 or AES-GMAC, as the key says, whose text comes in `count`
+ segments of any lengths, 1 GiB in all, and writes its tag, 4 to 16 bytes. An IV, best of 12 bytes, must never be used
+ twice with one key.
+
+ The caller promises:
+ `key` is a key; `iv` points to `iv_len` bytes, `aad` to `aad_len`, `segments` to `count` segments and `tag` to
+ `tag_len` bytes. Every output is its input or does not overlap it; no output overlaps another segment's bytes, the
+ segments themselves, or anything else of the message.
+ */
+int convoy_aead_encrypt_segments(const struct convoy_aead_key *key,
+                                 const uint8_t *iv,
+                                 size_t iv_len,
+                                 const uint8_t *aad,
+                                 size_t aad_len,
+                                 const struct convoy_segment *segments,
+                                 size_t count,
+                                 uint8_t *tag,
+                                 size_t tag_len);
+
+/*
+ Decrypts such a message. If the tag is wrong, CONVOY_ERR_FORGED is returned and all outputs are wiped.
+
+ The caller promises:
+ As for convoy_aead_encrypt_segments.
+ */
+int convoy_aead_decrypt_segments(const struct convoy_aead_key *key,
+                                 const uint8_t *iv,
+                                 size_t iv_len,
+                                 const uint8_t *aad,
+                                 size_t aad_len,
+                                 const struct convoy_segment *segments,
+                                 size_t count,
+                                 const uint8_t *tag,
+                                 size_t tag_len);
 
 /*
  Begins a message of AES-GCM or ChaCha20-Poly1305, as the key says, that comes in parts

@@ -131,10 +131,16 @@ pub const CONVOY_CIPHER_CTR: u32 = 3;
 /// AES-CCM: IV (nonce) of 7 to 13 bytes, tag of 4 to 16 bytes, an even number. The encryption key
 /// serves both directions.
 pub const CONVOY_CIPHER_CCM: u32 = 4;
-/// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM takes other IVs, too,
-/// which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
-/// writing it.
+/// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. AES-GCM and
+/// AES-GMAC take other IVs, too, which are hashed first (NIST SP 800-38D section 7.1) and cost a job of its own. The
+/// key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as writing it.
 pub const CONVOY_CIPHER_AEAD: u32 = 5;
+
+/// The same AEADs, over a text in pieces: src points to cipher_len segments (convoy_segment) instead of the text,
+/// cipher_offset is 0 and dst null. A job of its own costs what convoy_aead_encrypt_segments does; what that says of
+/// segments and IVs holds here. When decrypting, the tag is the one that the message should have, for the caller to
+/// compare.
+pub const CONVOY_CIPHER_AEAD_SEGMENTS: u32 = 6;
 
 /// Plaintext becomes ciphertext. A job whose direction is 0 is invalid unless its cipher is NULL.
 pub const CONVOY_DIRECTION_ENCRYPT: u32 = 1;
@@ -302,6 +308,18 @@ pub union HashKey {
     pub xcbc: *const XcbcKey,
     /// AES-CMAC.
     pub cmac: *const CmacKey,
+}
+
+/// A piece of a text.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Segment {
+    /// Where the piece is.
+    pub input: *const u8,
+    /// Where its result goes: the same place, or one that does not overlap it.
+    pub output: *mut u8,
+    /// Its bytes, which may be none.
+    pub len: usize,
 }
 
 /// One packet's worth of work.

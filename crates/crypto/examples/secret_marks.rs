@@ -10,15 +10,15 @@
 //! interop/constant-time/run.sh [SUITE...]
 //! ```
 //!
-//! Suites are those of bursts, and four more: "jobs" for what only a manager does, "streams" of AES-GCM,
-//! "chacha-streams", and "records" of TLS.
+//! Suites are those of bursts, and five more: "jobs" for what only a manager does, "primitives" by themselves,
+//! "streams" of AES-GCM, "chacha-streams", and "records" of TLS.
 //! Tiers that Valgrind's processor lacks are skipped.
 
 use std::{hint::black_box, process::ExitCode, sync::Arc};
 
 use convoy_crypto::{
-    AeadKey, Cipher, Cpu, GcmParams, HashAlg, IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, OpenOp,
-    SealKey, SealOp, SecretBytes, Suite, Tier, Verdict,
+    AeadKey, Cipher, Cpu, GcmParams, GcmTables, HashAlg, IcvLen, KeyBits, KeyLender, KeyMaterial,
+    Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Suite, Tier, Verdict,
     manager::{
         AesDecryptKey, AesEncryptKey, Buffer, ChaChaStream, CmacKey, Direction, Engine, GcmStream,
         HmacKeys, Job, JobCipher, JobHash, Runner, Span, Status, XcbcKey, one_block, tags_match,
@@ -48,13 +48,14 @@ fn subjects() -> Vec<Subject> {
     let suites = Suite::all()
         .filter(|suite| !suite.is_legacy())
         .map(|suite| Subject::new(suite, move |cpu, tier| seal_and_open(cpu, tier, suite)));
-    let others: [(_, fn(&Cpu, Tier)); 4] = [
-        ("jobs", jobs),
-        ("streams", streams),
-        ("chacha-streams", chacha_streams),
-        ("records", records),
+    let others = [
+        Subject::new("jobs", jobs),
+        Subject::new("primitives", primitives),
+        Subject::new("streams", streams),
+        Subject::new("chacha-streams", chacha_streams),
+        Subject::new("records", records),
     ];
-    suites.chain(others.map(|(name, run)| Subject::new(name, run))).collect()
+    suites.chain(others).collect()
 }
 
 /// Lengths of text around those at which kernels change what they do, in bytes.
@@ -253,6 +254,36 @@ fn jobs(cpu: &Cpu, tier: Tier) {
         let mut out = [0; 64];
         let len = convoy_crypto::manager::chaining_bytes(alg);
         one_block(cpu, alg, block.expose(), &mut out[..len]).expect("the lengths are right");
+    }
+}
+
+/// What modes are made of, by itself: over secret texts, with secret keys.
+fn primitives(cpu: &Cpu, tier: Tier) {
+    let runner = Runner::new(cpu, tier).expect("the tier is there");
+    let lender = KeyLender::with_tier(cpu, tier).ok();
+    let mut text = bytes(1420, 9, 1);
+    mark_secret(&mut *text);
+    for len in LENGTHS {
+        for alg in HashAlg::ALL {
+            black_box(runner.digest(alg, &text[..len]));
+        }
+        let key = secret(32, 2);
+        let key = key.expose().first_chunk().expect("32 bytes");
+        black_box(runner.poly1305(key, &text[..len]));
+        runner.chacha20(key, &[1; 12], 1, &mut text[..len]).expect("few blocks");
+        if let Some(lender) = &lender {
+            let (mut tables, mut hash) = (GcmTables::EMPTY, [0; 16]);
+            lender.expand_hash_key(key.first_chunk().expect("16 bytes"), &mut tables);
+            lender.ghash(&tables, &mut hash, &text[..len]);
+            black_box(hash);
+        }
+        for bytes in [16, 24, 32] {
+            let (blocks, _) = text[..len].as_chunks_mut();
+            let key = AesEncryptKey::new(cpu, &secret(bytes, 3)).expect("an AES key");
+            runner.encrypt_blocks(&key, blocks).expect("a key is held");
+            let key = AesDecryptKey::new(cpu, &secret(bytes, 3)).expect("an AES key");
+            runner.decrypt_blocks(&key, blocks).expect("a key is held");
+        }
     }
 }
 

@@ -225,8 +225,10 @@ impl CipherKey {
             }
             Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)?),
             Cipher::AesCtr(bits) => Self::Ctr(bits, encrypt_keys(kernel, bits, secret)?),
-            Cipher::TripleDesCbc => Self::Legacy(LegacyKey::triple_des(secret)?),
-            Cipher::CamelliaCbc(bits) => Self::Legacy(LegacyKey::camellia(bits, secret)?),
+            Cipher::TripleDesCbc => Self::Legacy(scrubbed(|| LegacyKey::triple_des(secret))?),
+            Cipher::CamelliaCbc(bits) => {
+                Self::Legacy(scrubbed(|| LegacyKey::camellia(bits, secret))?)
+            }
         })
     }
 }
@@ -244,7 +246,7 @@ impl MacKey {
             MacAlg::Hmac(hash) => {
                 let hasher = Hasher::choose(cpu, tier, hash);
                 let mut key = try_box(HmacKey::zeroed())?;
-                pass::hmac::expand(hasher, hash, secret, &mut key);
+                scrubbed(|| pass::hmac::expand(hasher, hash, secret, &mut key));
                 Self::Hmac(hasher, hash, key)
             }
             MacAlg::AesXcbc => Self::cbc_mac(kernel, alg, KeyBits::Aes128, secret)?,
@@ -259,8 +261,17 @@ impl MacKey {
         secret: &[u8],
     ) -> Result<Self, OutOfMemory> {
         let mut key = try_box(CbcMacKey::zeroed())?;
-        pass::expand_cbc_mac(kernel, alg, secret, &mut key);
+        expand(kernel, || pass::expand_cbc_mac(kernel, alg, secret, &mut key));
         Ok(Self::CbcMac(bits, key))
+    }
+}
+
+/// Expands a key, and wipes at once what that leaves on the stack: what is moved behind it, parts of it without a value
+/// among them, would take it along.
+fn expand(kernel: Option<Kernel>, work: impl FnOnce()) {
+    match kernel {
+        Some(_) => scrubbed_to::<{ depth::KEY }, _>(work),
+        None => scrubbed(work),
     }
 }
 
@@ -270,7 +281,7 @@ fn encrypt_keys(
     secret: &[u8],
 ) -> Result<Box<RoundKeys>, OutOfMemory> {
     let mut keys = try_box(RoundKeys::zeroed())?;
-    pass::expand_encrypt(kernel, bits, secret, &mut keys);
+    expand(kernel, || pass::expand_encrypt(kernel, bits, secret, &mut keys));
     Ok(keys)
 }
 
@@ -281,7 +292,7 @@ fn decrypt_keys(
 ) -> Result<Box<RoundKeys>, OutOfMemory> {
     let forward = encrypt_keys(kernel, bits, secret)?;
     let mut keys = try_box(RoundKeys::zeroed())?;
-    pass::expand_decrypt(kernel, bits, &forward, &mut keys);
+    expand(kernel, || pass::expand_decrypt(kernel, bits, &forward, &mut keys));
     Ok(keys)
 }
 

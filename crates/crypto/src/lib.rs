@@ -124,6 +124,7 @@ mod ghash_alone;
 #[allow(unsafe_code)]
 mod isa;
 mod key;
+pub mod known_answers;
 pub mod manager;
 #[allow(unsafe_code)]
 mod memory;
@@ -135,6 +136,7 @@ mod pass;
 mod poly;
 mod portable;
 mod secret;
+mod self_test;
 mod suite;
 mod tier;
 pub mod tls;
@@ -157,6 +159,7 @@ pub use nonce::{Nonce, OpenNonce};
 pub use op::{OpenOp, SealOp, Verdict};
 pub use params::{GcmParams, IcvLen, KeyBits};
 pub use secret::SecretBytes;
+pub use self_test::{SelfTestError, self_test};
 pub use suite::{Cipher, HashAlg, Integrity, MacAlg, Suite, UnknownSuite};
 pub use tier::{Tier, TierInfo, UnknownTier};
 #[cfg(feature = "kernel-trace")]

@@ -94,6 +94,15 @@ impl Poly {
         rest
     }
 
+    /// Takes what is left behind whole blocks, of which at most 15 bytes count.
+    pub(crate) fn rest(&mut self, rest: &[u8]) {
+        let rest = rest.iter().take(15);
+        let block = rest.clone().rev().fold(1, |sum, byte| sum << 8 | u128::from(*byte));
+        if rest.len() > 0 {
+            self.take([block as u64, (block >> 64) as u64, 0]);
+        }
+    }
+
     /// Takes what another MAC with the same key has come to.
     #[inline(always)]
     pub(crate) fn add(&mut self, other: &Self) {

@@ -18,7 +18,6 @@
 pub mod algorithm;
 mod driver;
 mod error;
-mod known;
 mod self_test;
 mod table;
 #[cfg(test)]

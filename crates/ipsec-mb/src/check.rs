@@ -1,5 +1,7 @@
 //! Whether a job's fields fit together, and what the error is if not: in the order in which intel-ipsec-mb finds them.
 
+mod apart;
+
 use std::ffi::c_int;
 
 use convoy_crypto::{HashAlg, KeyBits};
@@ -9,11 +11,11 @@ use crate::types::*;
 /// Most bytes of CBC, CCM and MACs: what lengths of 16 bits tell.
 const LANE_MAX: u64 = (1 << 16) - 2;
 /// Most bytes of text under one IV of GCM (NIST SP 800-38D section 5.2.1.1).
-const GCM_MAX: u64 = (1 << 36) - 33;
+pub(crate) const GCM_MAX: u64 = (1 << 36) - 33;
 /// Most bytes of text of ChaCha20-Poly1305.
-const CHACHA_MAX: u64 = ((1 << 32) - 2) * 64;
+pub(crate) const CHACHA_MAX: u64 = ((1 << 32) - 2) * 64;
 /// Most bytes of additional data of CCM.
-const CCM_AAD_MAX: usize = 46;
+pub(crate) const CCM_AAD_MAX: usize = 46;
 /// Most bytes of anything: so that ends of buffers can be told.
 const ANY_MAX: u64 = 1 << 40;
 
@@ -62,8 +64,11 @@ impl Suite {
         let direction = self.direction == DIR_ENCRYPT || self.direction == DIR_DECRYPT;
         first(&[(!direction && self.cipher != CIPHER_NULL, ERR_JOB_CIPH_DIR)])?;
         let (key, hash) = match self.cipher {
-            CIPHER_NULL => (true, None),
-            CIPHER_CBC | CIPHER_CNTR => (self.bits().is_some(), None),
+            CIPHER_NULL | CIPHER_CUSTOM => (true, None),
+            CIPHER_CBC | CIPHER_CNTR | CIPHER_CNTR_BITLEN | CIPHER_ECB | CIPHER_CFB => {
+                (self.bits().is_some(), None)
+            }
+            CIPHER_CHACHA20 => (self.key_len == 32, None),
             CIPHER_GCM => (self.bits().is_some(), Some(AUTH_AES_GMAC)),
             CIPHER_CCM => (self.key_len == 16 || self.key_len == 32, Some(AUTH_AES_CCM)),
             CIPHER_CHACHA20_POLY1305 => (self.key_len == 32, Some(AUTH_CHACHA20_POLY1305)),
@@ -81,6 +86,7 @@ impl Suite {
         let macs = [AUTH_AES_XCBC, AUTH_NULL, AUTH_AES_CMAC, AUTH_AES_CMAC_256];
         let is_mac = hmac_hash(self.hash).is_some()
             || gmac_bits(self.hash).is_some()
+            || self.has_hash_apart()
             || macs.contains(&self.hash);
         first(&[
             (!key, ERR_JOB_KEY_LEN),
@@ -93,16 +99,42 @@ impl Suite {
     /// Whether intel-ipsec-mb is done with such a job when its submission returns, so that callers may count on it.
     pub(crate) fn is_done_at_once(self) -> bool {
         let cipher = match self.cipher {
-            CIPHER_CBC => !self.is_encrypt(),
+            CIPHER_CBC | CIPHER_CFB => !self.is_encrypt(),
             CIPHER_CCM => false,
             _ => true,
         };
         let gmac = AUTH_AES_GMAC_128..=AUTH_AES_GMAC_256;
         let aeads =
             [AUTH_AES_GMAC, AUTH_CHACHA20_POLY1305, AUTH_GCM_SGL, AUTH_CHACHA20_POLY1305_SGL];
-        let aead = self.hash == AUTH_NULL || aeads.contains(&self.hash);
-        cipher && (aead || gmac.contains(&self.hash))
+        let others = [AUTH_NULL, AUTH_GHASH, AUTH_POLY1305, AUTH_CUSTOM];
+        let hashes = [aeads, others];
+        cipher && (gmac.contains(&self.hash) || hashes.as_flattened().contains(&self.hash))
     }
+
+    /// Whether its cipher is one that kernels have no pass for.
+    pub(crate) fn has_cipher_apart(self) -> bool {
+        let apart = [CIPHER_CUSTOM, CIPHER_ECB, CIPHER_CNTR_BITLEN, CIPHER_CHACHA20, CIPHER_CFB];
+        // Version 1 has no jobs of CFB.
+        apart.contains(&self.cipher) && self.cipher < CIPHER_NUM
+    }
+
+    /// Whether its hash is one that kernels have no pass for.
+    pub(crate) fn has_hash_apart(self) -> bool {
+        let apart = [AUTH_CUSTOM, AUTH_AES_CMAC_BITLEN, AUTH_POLY1305, AUTH_GHASH];
+        plain_hash(self.hash).is_some() || apart.contains(&self.hash)
+    }
+}
+
+/// A hash by itself.
+pub(crate) fn plain_hash(hash: u32) -> Option<HashAlg> {
+    Some(match hash {
+        AUTH_SHA_1 => HashAlg::Sha1,
+        AUTH_SHA_224 => HashAlg::Sha224,
+        AUTH_SHA_256 => HashAlg::Sha256,
+        AUTH_SHA_384 => HashAlg::Sha384,
+        AUTH_SHA_512 => HashAlg::Sha512,
+        _ => return None,
+    })
 }
 
 /// The hash of an HMAC.
@@ -144,13 +176,16 @@ fn first(found: &[(bool, c_int)]) -> Result<(), c_int> {
     }
 }
 
+/// Whether decryption takes its key from the place of those for decryption.
+fn reads_dec_keys(cipher: u32) -> bool {
+    [CIPHER_CBC, CIPHER_ECB, CIPHER_CFB, CIPHER_GCM, CIPHER_GCM_SGL].contains(&cipher)
+}
+
 fn check_cipher(job: &Job, suite: Suite) -> Result<(), c_int> {
     let len = job.cipher_len;
     let (no_src, no_dst) = (job.src.is_null(), job.dst.is_null());
     let no_key = match suite.direction {
-        DIR_DECRYPT if [CIPHER_CBC, CIPHER_GCM, CIPHER_GCM_SGL].contains(&suite.cipher) => {
-            job.dec_keys.is_null()
-        }
+        DIR_DECRYPT if reads_dec_keys(suite.cipher) => job.dec_keys.is_null(),
         _ => job.enc_keys.is_null(),
     };
     let no_aes = suite.bits().is_none();
@@ -233,7 +268,7 @@ fn check_cipher(job: &Job, suite: Suite) -> Result<(), c_int> {
             ])?;
             check_segments(job, CHACHA_MAX)
         }
-        _ => Err(ERR_CIPH_MODE),
+        _ => apart::check_cipher(job, suite, no_key),
     }
 }
 
@@ -350,6 +385,6 @@ fn check_hash(job: &Job, suite: Suite) -> Result<(), c_int> {
                 long_aad,
             ])
         }
-        _ => Err(ERR_HASH_ALGO),
+        _ => apart::check_hash(job, suite),
     }
 }

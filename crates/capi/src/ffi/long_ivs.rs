@@ -1,15 +1,13 @@
-//! Jobs of AES-GCM with IVs that are hashed first (NIST SP 800-38D section 7.1), those of 12 bytes being all others:
+//! Jobs of AES-GCM and AES-GMAC with IVs that are hashed first (NIST SP 800-38D section 7.1), those of 12 bytes being all others:
 //! one after the other, as messages in parts go.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use convoy_crypto::{
-    Suite,
-    manager::{Buffer, GcmStream},
-};
+use convoy_crypto::{Suite, manager::Buffer};
 use zeroize::Zeroizing;
 
 use super::{
+    parts::Parts,
     raw::{Error, Region, aead_key, input},
     view::careful,
 };
@@ -25,7 +23,7 @@ pub(super) fn has_one(job: &Job) -> bool {
     job.cipher_mode == CONVOY_CIPHER_AEAD && job.iv_len != 12
 }
 
-/// Works on such a job; only AES-GCM takes it.
+/// Works on such a job; only AES-GCM and AES-GMAC take it.
 ///
 /// # Safety
 ///
@@ -49,7 +47,7 @@ pub(super) unsafe fn run(job: &Job, jobs: Region) -> Result<(), Error> {
         return unsafe { careful(&other, jobs) }.map(drop);
     };
     let fits = [
-        (matches!(key.key.suite(), Suite::Gcm(_)) && job.iv_len > 0, CONVOY_ERR_IV_LEN),
+        (key.key.suite() != Suite::ChaCha20Poly1305 && job.iv_len > 0, CONVOY_ERR_IV_LEN),
         (job.hash_alg == CONVOY_HASH_NULL, CONVOY_ERR_HASH_ALG),
         (job.trailer_len == 0, CONVOY_ERR_TRAILER_LEN),
         ((4..=16).contains(&job.tag_len), CONVOY_ERR_TAG_LEN),
@@ -59,11 +57,10 @@ pub(super) unsafe fn run(job: &Job, jobs: Region) -> Result<(), Error> {
         return Err(Error::Job(error));
     }
     Region::new(job.tag, job.tag_len)?.apart(&[Region::new(job.iv, job.iv_len)?])?;
-    let begin = if seals { GcmStream::seal } else { GcmStream::open };
     // SAFETY: the caller's promise. The IV may lie in the text, so it is hashed before there is a reference to that.
     let iv = unsafe { input(job.iv, job.iv_len) }?;
     let key: &convoy_crypto::AeadKey = &key.key;
-    let mut stream = begin(key, iv)?;
+    let mut parts = Parts::new(key, seals, iv)?;
     // SAFETY: the caller's promise.
     let view = unsafe { careful(&other, jobs) }?;
     let text = match view.buffer {
@@ -75,9 +72,9 @@ pub(super) unsafe fn run(job: &Job, jobs: Region) -> Result<(), Error> {
         Buffer::ReadOnly(_) => return Err(Error::Args),
     };
     let work = || {
-        stream.aad(view.aad)?;
-        stream.update(text)?;
-        if seals { stream.tag() } else { stream.expected_tag() }
+        parts.aad(view.aad)?;
+        parts.update(text)?;
+        parts.any_tag()
     };
     let Ok(tag) = catch_unwind(AssertUnwindSafe(work)) else {
         return Err(Error::Job(CONVOY_ERR_INTERNAL));

@@ -16,6 +16,7 @@ use convoy_crypto::{
 use super::{
     long_ivs, packets,
     raw::{self, Error, Region, guard},
+    segments,
     view::{self, is_idle},
 };
 use crate::types::{
@@ -105,9 +106,14 @@ impl Translator {
                 completed += 1;
                 continue;
             }
-            if long_ivs::has_one(job) {
-                // SAFETY: as below.
-                let done = unsafe { long_ivs::run(job, all) };
+            if long_ivs::has_one(job) || segments::has_some(job) {
+                let done = if segments::has_some(job) {
+                    // SAFETY: as below.
+                    unsafe { segments::run(job, all) }
+                } else {
+                    // SAFETY: as below.
+                    unsafe { long_ivs::run(job, all) }
+                };
                 (job.status, job.error) = match done {
                     Ok(()) => (CONVOY_STATUS_COMPLETED, CONVOY_OK),
                     Err(error) if error.code() == CONVOY_ERR_INTERNAL => {

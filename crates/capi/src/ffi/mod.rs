@@ -14,9 +14,13 @@ mod misuse_tests;
 #[cfg(test)]
 mod packet_tests;
 mod packets;
+mod parts;
 #[cfg(test)]
 mod random_tests;
 mod raw;
+#[cfg(test)]
+mod segment_tests;
+mod segments;
 mod stream;
 #[cfg(test)]
 mod vector_tests;
@@ -26,4 +30,5 @@ pub use aead::*;
 pub use keys::*;
 pub use manager::*;
 pub use misc::*;
+pub use segments::*;
 pub use stream::*;

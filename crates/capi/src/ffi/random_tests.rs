@@ -1,12 +1,13 @@
-//! Random jobs of C beside the same jobs in Rust, which are held to other libraries (`convoy-crypto`, `tests/it/manager`).
+//! Random jobs of C, on every tier, beside the same jobs in Rust on the portable tier, whose ciphers and hashes are
+//! RustCrypto's, and which is held to other libraries (`convoy-crypto`, `tests/it/manager`).
 
 // C has no such thing as a single unsafe operation: a sequence of calls is what is tested.
 #![allow(clippy::multiple_unsafe_ops_per_block)]
 
-use std::ptr;
+use std::{env, ptr};
 
 use convoy_crypto::{
-    AeadKey as RustAead, Cpu, GcmParams, HashAlg, IcvLen, KeyBits, SecretBytes, Suite,
+    AeadKey as RustAead, Cpu, GcmParams, HashAlg, IcvLen, KeyBits, SecretBytes, Suite, Tier,
     manager::{
         AesDecryptKey, AesEncryptKey, Buffer, ChainOrder, CmacKey as RustCmac, Direction,
         Engine as _, HmacKeys, Iv, Job as RustJob, JobCipher, JobHash, Runner, Span, Status,
@@ -14,6 +15,7 @@ use convoy_crypto::{
     },
 };
 
+use super::misc::number_of;
 use crate::{
     ffi::*,
     types::{
@@ -21,12 +23,15 @@ use crate::{
         CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT,
         CONVOY_HASH_AES_CMAC, CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_MD5, CONVOY_HASH_NULL,
         CONVOY_OK, CONVOY_ORDER_CIPHER_HASH, CONVOY_ORDER_HASH_CIPHER, CONVOY_STATUS_COMPLETED,
-        CONVOY_STATUS_INVALID_ARGS, CONVOY_TIER_AUTO, Job,
+        CONVOY_STATUS_INVALID_ARGS, Job,
     },
 };
 
-/// How many jobs are tried.
-const JOBS: usize = 100_000;
+/// How many jobs are tried on each tier.
+fn jobs() -> usize {
+    let given = env::var("CONVOY_RANDOM_JOBS");
+    given.map_or(15_000, |given| given.parse().expect("CONVOY_RANDOM_JOBS is a number"))
+}
 
 /// A linear congruential generator's high bits.
 struct Random(u64);
@@ -62,7 +67,7 @@ struct Keys {
 }
 
 impl Keys {
-    fn new(cpu: &Cpu) -> Self {
+    fn new(cpu: &Cpu, tier: Tier) -> Self {
         let secret: Vec<u8> = (0..32).map(|i| i * 5 + 3).collect();
         let front = |len: usize| SecretBytes::copy_from(&secret[..len]);
         let gcm = |bits| Suite::from(GcmParams::new(bits, IcvLen::Icv16));
@@ -74,17 +79,17 @@ impl Keys {
         ];
         let aeads = suites.map(|suite| {
             let (len, mut key) = (suite.key_bytes(), ptr::null_mut());
-            let (from, to) = (secret.as_ptr(), &raw mut key);
+            let (from, to, tier) = (secret.as_ptr(), &raw mut key, number_of(tier));
             // SAFETY: the secret has so many bytes, and the place is a local.
             let code = unsafe {
                 match suite {
-                    Suite::Gcm(_) => convoy_gcm_key_new(CONVOY_TIER_AUTO, from, len, to),
-                    Suite::Gmac(_) => convoy_gmac_key_new(CONVOY_TIER_AUTO, from, len, to),
-                    _ => convoy_chacha20_poly1305_key_new(CONVOY_TIER_AUTO, from, to),
+                    Suite::Gcm(_) => convoy_gcm_key_new(tier, from, len, to),
+                    Suite::Gmac(_) => convoy_gmac_key_new(tier, from, len, to),
+                    _ => convoy_chacha20_poly1305_key_new(tier, from, to),
                 }
             };
             assert_eq!(code, CONVOY_OK);
-            (RustAead::from_slice(cpu, cpu.best(), suite, &secret[..len]).unwrap(), key)
+            (RustAead::from_slice(cpu, Tier::Portable, suite, &secret[..len]).unwrap(), key)
         });
         let sizes = || KeyBits::ALL.into_iter().map(KeyBits::bytes);
         Self {
@@ -257,13 +262,14 @@ impl Wish {
     }
 }
 
-/// Runs so many random jobs both ways; returns how many were completed. `spoil` may change what C is told.
-fn run(seed: u64, jobs: usize, spoil: impl Fn(usize, &mut Job)) -> usize {
+/// Runs so many random jobs, through C on `tier`; returns how many were completed. `spoil` may change what C is told.
+fn run(tier: Tier, seed: u64, jobs: usize, spoil: impl Fn(usize, &mut Job)) -> usize {
     let cpu = Cpu::detect().unwrap();
-    let (keys, mut random) = (Keys::new(&cpu), Random(seed));
-    let (mut runner, mut mgr) = (Runner::best(&cpu), ptr::null_mut());
+    let (keys, mut random) = (Keys::new(&cpu, tier), Random(seed));
+    let mut runner = Runner::new(&cpu, Tier::Portable).unwrap();
+    let mut mgr = ptr::null_mut();
     // SAFETY: the place is a local.
-    assert_eq!(unsafe { convoy_mgr_new(CONVOY_TIER_AUTO, &raw mut mgr) }, CONVOY_OK);
+    assert_eq!(unsafe { convoy_mgr_new(number_of(tier), &raw mut mgr) }, CONVOY_OK);
     let (mut tried, mut completed) = (0, 0);
     while tried < jobs {
         let burst = 1 + random.below(130);
@@ -317,10 +323,13 @@ fn run(seed: u64, jobs: usize, spoil: impl Fn(usize, &mut Job)) -> usize {
 }
 
 #[test]
-fn random_jobs_of_c_do_what_those_of_rust_do() {
-    let completed = run(1, JOBS, |_, _| {});
-    // Some are wrong on purpose.
-    assert!(completed > JOBS * 3 / 4 && completed < JOBS, "{completed}");
+fn random_jobs_of_every_tier_do_what_the_portable_tier_does() {
+    for tier in Cpu::detect().unwrap().tiers() {
+        let (jobs, seed) = (jobs(), 1 + tier as u64);
+        let completed = run(tier, seed, jobs, |_, _| {});
+        // Some are wrong on purpose.
+        assert!(completed > jobs * 3 / 4 && completed < jobs, "{completed} on {tier}");
+    }
 }
 
 #[test]
@@ -333,5 +342,5 @@ fn wrong_jobs_among_random_ones_are_noticed() {
             job.hash_offset ^= 1;
         }
     };
-    run(2, 1000, spoil);
+    run(Cpu::detect().unwrap().best(), 2, 1000, spoil);
 }

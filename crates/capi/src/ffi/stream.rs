@@ -1,14 +1,13 @@
-//! AES-GCM and ChaCha20-Poly1305 over a message that comes in parts.
+//! AEADs over a message that comes in parts.
 
 use std::ffi::c_int;
 
-use convoy_crypto::{
-    Shared, Suite,
-    manager::{ChaChaStream, GcmStream, StreamError},
-    try_box,
-};
+use convoy_crypto::{Shared, try_box};
 
-use super::raw::{self, Error, Region, aead_key, guard, input, object_mut, output};
+use super::{
+    parts::Parts,
+    raw::{self, Error, Region, aead_key, guard, input, object_mut, output},
+};
 use crate::types::{AeadKey, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT};
 
 type SharedKey = Shared<convoy_crypto::AeadKey>;
@@ -17,83 +16,7 @@ type SharedKey = Shared<convoy_crypto::AeadKey>;
 #[derive(Debug)]
 pub struct Stream {
     /// None once it was finished.
-    parts: Option<Parts>,
-}
-
-#[derive(Debug)]
-enum Parts {
-    Gcm(GcmStream<SharedKey>),
-    ChaCha(ChaChaStream<SharedKey>),
-}
-
-impl Parts {
-    fn new(key: SharedKey, seals: bool, iv: &[u8]) -> Result<Self, Error> {
-        if key.suite() == Suite::ChaCha20Poly1305 {
-            let begin = if seals { ChaChaStream::seal } else { ChaChaStream::open };
-            return Ok(Self::ChaCha(begin(key, iv.try_into().map_err(|_| Error::Length)?)?));
-        }
-        let begin = if seals { GcmStream::seal } else { GcmStream::open };
-        Ok(Self::Gcm(begin(key, iv)?))
-    }
-
-    fn aad(&mut self, aad: &[u8]) -> Result<(), StreamError> {
-        match self {
-            Self::Gcm(parts) => parts.aad(aad),
-            Self::ChaCha(parts) => parts.aad(aad),
-        }
-    }
-
-    /// Makes sure that an update of so many bytes succeeds.
-    fn prepare(&mut self, len: usize) -> Result<(), StreamError> {
-        match self {
-            Self::Gcm(parts) => parts.prepare(len),
-            Self::ChaCha(parts) => parts.prepare(len),
-        }
-    }
-
-    fn update(&mut self, data: &mut [u8]) -> Result<(), StreamError> {
-        match self {
-            Self::Gcm(parts) => parts.update(data),
-            Self::ChaCha(parts) => parts.update(data),
-        }
-    }
-
-    fn is_seal(&self) -> bool {
-        match self {
-            Self::Gcm(parts) => parts.is_seal(),
-            Self::ChaCha(parts) => parts.is_seal(),
-        }
-    }
-
-    fn tag(&mut self) -> Result<[u8; 16], StreamError> {
-        match self {
-            Self::Gcm(parts) => parts.tag(),
-            Self::ChaCha(parts) => parts.tag(),
-        }
-    }
-
-    fn verify(&mut self, tag: &[u8]) -> Result<bool, StreamError> {
-        match self {
-            Self::Gcm(parts) => parts.verify(tag),
-            Self::ChaCha(parts) => parts.verify(tag),
-        }
-    }
-}
-
-impl From<StreamError> for Error {
-    fn from(error: StreamError) -> Self {
-        match error {
-            StreamError::OutOfMemory => Self::Memory,
-            StreamError::NotGcm(_) | StreamError::NotChaCha20Poly1305(_) => Self::Args,
-            StreamError::AadBehindText | StreamError::Ended | StreamError::TagOfOpened => {
-                Self::State
-            }
-            StreamError::IvLength { .. }
-            | StreamError::AadTooLong
-            | StreamError::DataTooLong { .. }
-            | StreamError::OutputLength { .. } => Self::Length,
-        }
-    }
+    parts: Option<Parts<SharedKey>>,
 }
 
 /// Begins a message of AES-GCM or ChaCha20-Poly1305, as the key says, that comes in parts

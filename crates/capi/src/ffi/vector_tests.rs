@@ -348,7 +348,7 @@ fn direct(library: &Library, memory: &Memory, vector: &Vector) {
 
 /// The same in parts, of AEADs that come so.
 fn in_parts(library: &Library, vector: &Vector) {
-    if !matches!(vector.algorithm, Algorithm::Gcm | Algorithm::ChaCha) {
+    if !matches!(vector.algorithm, Algorithm::Gcm | Algorithm::Gmac | Algorithm::ChaCha) {
         return;
     }
     let run = |direction, from: &[u8], tag: &mut [u8], size: usize| {

@@ -28,20 +28,35 @@ static const size_t LENS[] = {0, 1, 16, 64, 100, 512, 1420, ROOM};
 static const uint32_t HMACS[] = {CONVOY_HASH_HMAC_MD5,    CONVOY_HASH_HMAC_SHA1,   CONVOY_HASH_HMAC_SHA224,
                                  CONVOY_HASH_HMAC_SHA256, CONVOY_HASH_HMAC_SHA384, CONVOY_HASH_HMAC_SHA512};
 
-/* A message of an AEAD at once, and in parts if it comes so. */
-static void messages(struct convoy_aead_key *aead, int comes_in_parts)
+/* A text of three segments, the last of which ends where the text does. */
+static void cut(struct convoy_segment segments[3], const unsigned char *from, unsigned char *to, size_t len)
+{
+    size_t ends[4] = {0, len / 5, len / 2, len};
+    for (int i = 0; i < 3; i++)
+        segments[i] = (struct convoy_segment){from + ends[i], to + ends[i], ends[i + 1] - ends[i]};
+}
+
+/* A message of an AEAD at once, in segments and in parts. */
+static void messages(struct convoy_aead_key *aead)
 {
     for (size_t i = 0; i < sizeof LENS / sizeof *LENS; i++)
         for (int is_forged = 0; is_forged < 2; is_forged++) {
             int right = is_forged ? CONVOY_ERR_FORGED : CONVOY_OK;
             size_t len = LENS[i], at, now;
             unsigned char block[16];
+            struct convoy_segment segments[3];
             OK(F(convoy_aead_encrypt), P(aead), P(iv), P(aad), 20, P(text), P(out), len, P(tag), 16);
             add(out, len), add(tag, 16);
             tag[1] ^= (unsigned char)is_forged;
             CHECK((int)CALL(F(convoy_aead_decrypt), P(aead), P(iv), P(aad), 20, P(out), P(out), len, P(tag), 16)
                   == right);
-            for (int decrypts = 0; comes_in_parts && decrypts < 2; decrypts++) {
+            cut(segments, text, out, len);
+            OK(F(convoy_aead_encrypt_segments), P(aead), P(iv), 12, P(aad), 20, P(segments), 3, P(tag), 16);
+            tag[1] ^= (unsigned char)is_forged;
+            cut(segments, out, out, len);
+            CHECK((int)CALL(F(convoy_aead_decrypt_segments), P(aead), P(iv), 12, P(aad), 20, P(segments), 3, P(tag), 16)
+                  == right);
+            for (int decrypts = 0; decrypts < 2; decrypts++) {
                 struct convoy_aead_stream *stream = NULL;
                 uint32_t way = decrypts ? CONVOY_DIRECTION_DECRYPT : CONVOY_DIRECTION_ENCRYPT;
                 OK(F(convoy_aead_init), P(aead), way, P(iv), 12, P(aad), 40, P(&stream));
@@ -70,13 +85,13 @@ static void aeads(void)
                 OK(F(convoy_gmac_key_new), (word)tier, P(key), bytes, P(&aead));
             else
                 OK(F(convoy_gcm_key_new), (word)tier, P(key), bytes, P(&aead));
-            messages(aead, !is_gmac);
+            messages(aead);
             CALL(F(convoy_aead_key_free), P(aead));
         }
     {
         struct convoy_aead_key *aead = NULL;
         OK(F(convoy_chacha20_poly1305_key_new), (word)tier, P(key), P(&aead));
-        messages(aead, 1);
+        messages(aead);
         CALL(F(convoy_aead_key_free), P(aead));
     }
     for (size_t i = 0; i < sizeof LENS / sizeof *LENS; i++) {

@@ -134,6 +134,32 @@ impl KeyLender {
         self.kernel.wipe_registers();
     }
 
+    /// Expands a key of GHASH that no key of AES made. Of such tables [`ghash`](Self::ghash) alone computes sense.
+    pub fn expand_hash_key(&self, h: &[u8; 16], tables: &mut GcmTables) {
+        scrubbed_to::<{ depth::GCM_KEY }, _>(|| {
+            tables.0 = Tables::EMPTY;
+            self.kernel.expand_hash_key(h, &mut tables.0);
+        });
+        wipe::general();
+    }
+
+    /// Goes on with GHASH (NIST SP 800-38D section 6.4): `hash` is what came out so far, at first zeros, and becomes the
+    /// hash of that and of `data`, whose last block is padded with zeros. Lengths are the caller's to hash.
+    pub fn ghash(&self, tables: &GcmTables, hash: &mut [u8; 16], data: &[u8]) {
+        let mut add = |block: &[u8], others: &[[u8; 16]]| {
+            hash.iter_mut().zip(block).for_each(|(to, byte)| *to ^= byte);
+            self.kernel.ghash_on(&tables.0, hash, others);
+        };
+        let (blocks, rest) = data.as_chunks();
+        if let Some((first, others)) = blocks.split_first() {
+            add(first, others);
+        }
+        if !rest.is_empty() {
+            add(rest, &[]);
+        }
+        self.kernel.wipe_registers();
+    }
+
     /// A key of AES-GCM with tags of 16 bytes.
     #[inline]
     #[must_use]
@@ -212,6 +238,42 @@ mod tests {
         }
         let soft = Cpu::without("aesni").unwrap();
         assert!(KeyLender::best(&soft).is_none());
+    }
+
+    /// Test case 4 of "The Galois/Counter Mode of Operation" by McGrew and Viega: what GCM hashes, and its lengths.
+    #[test]
+    fn ghash_goes_on_from_what_came_out() {
+        let cpu = Cpu::without("").unwrap();
+        let h = 0xb83b_5337_08bf_535d_0aa6_e529_80d5_3b78_u128.to_be_bytes();
+        let blocks = [
+            0xfeed_face_dead_beef_feed_face_dead_beef_u128,
+            0xabad_dad2 << 96,
+            0x4283_1ec2_2177_7424_4b72_21b7_84d0_d49c,
+            0xe3aa_212f_2c02_a4e0_35c1_7e23_29ac_a12e,
+            0x21d5_14b2_5466_931c_7d8f_6a5a_ac84_aa05,
+            0x1ba3_0b39_6a0a_ac97_3d58_e091 << 32,
+            160 << 64 | 480,
+        ];
+        let bytes: Vec<u8> = blocks.iter().flat_map(|block| block.to_be_bytes()).collect();
+        let expected = 0x698e_57f7_0e6e_cc7f_d946_3b72_60a9_ae5f_u128.to_be_bytes();
+        for tier in cpu.tiers().filter(|tier| *tier != Tier::Portable) {
+            let lender = KeyLender::with_tier(&cpu, tier).unwrap();
+            let (mut apart, mut of_aes) = (GcmTables::EMPTY, GcmTables::EMPTY);
+            lender.expand_hash_key(&h, &mut apart);
+            let key = 0xfeff_e992_8665_731c_6d6a_8f94_6730_8308_u128.to_be_bytes();
+            lender.expand(&key, &mut of_aes).unwrap();
+            for tables in [&apart, &of_aes] {
+                let mut whole = [0; 16];
+                lender.ghash(tables, &mut whole, &bytes);
+                assert_eq!(whole, expected, "{tier}");
+                // In steps, of which zeros that pad a block may be left out.
+                let mut steps = [0; 16];
+                for part in [&bytes[..20], &bytes[32..92], &bytes[96..], &[]] {
+                    lender.ghash(tables, &mut steps, part);
+                }
+                assert_eq!(steps, expected, "{tier}");
+            }
+        }
     }
 
     #[test]

@@ -213,6 +213,18 @@ impl<K: Deref<Target = AeadKey>> ChaChaStream<K> {
         Ok(())
     }
 
+    /// Takes the memory that parts may need, so that no update fails for want of it.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::OutOfMemory`].
+    pub fn reserve(&mut self) -> Result<(), StreamError> {
+        if self.window.is_none() {
+            self.window = Some(Window::at_end()?);
+        }
+        Ok(())
+    }
+
     /// Whether a part of so many bytes, coming now, goes to the kernel without keystream ahead of it.
     #[inline]
     fn is_long(&self, part: usize) -> bool {
@@ -304,6 +316,25 @@ impl<K: Deref<Target = AeadKey>> ChaChaStream<K> {
         Ok(matches)
     }
 
+    /// Ends a message that is opened without verifying it: the tag that it should have. Whoever calls this compares it
+    /// with the one that came, in constant time (as [`tags_match`](super::tags_match) does), and throws everything
+    /// that came out away if the two differ; it is secret then.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Ended`] if the message was ended before; for one that is sealed, too.
+    pub fn expected_tag(&mut self) -> Result<[u8; 16], StreamError> {
+        if self.seal || self.phase == Phase::Verified {
+            return Err(StreamError::Ended);
+        }
+        self.finish();
+        let tag = self.state.tail;
+        self.state.tail = [0; 16];
+        self.phase = Phase::Verified;
+        wipe_message(self.key.tier() == Tier::Portable);
+        Ok(tag)
+    }
+
     #[inline]
     fn check(&self, more: usize) -> Result<(), StreamError> {
         let length = self.data_len.checked_add(more as u64);
@@ -351,7 +382,8 @@ impl<K: Deref<Target = AeadKey>> ChaChaStream<K> {
         }
         while !data.is_empty() {
             if self.is_long(data.len()) {
-                self.window = None;
+                // Nothing is left of it, but it stays: memory once taken is not asked for again.
+                self.window.iter_mut().for_each(|window| window.used = WINDOW);
                 let Some(chacha) = ChaCha::of(self.key.inner()) else { return };
                 chacha.next(self.seal, &self.nonce, self.block(), data, &mut self.state);
                 self.data_len += data.len() as u64;

@@ -46,12 +46,16 @@
 //! * Nothing is allocated and the system is not called once a manager has been made.
 //! * A manager belongs to one thread at a time; keys may be shared.
 //!   [`Service`] lets many threads use one manager.
+//!
+//! What modes are made of is there by itself, too, for protocols of one's own: [`Runner`] encrypts blocks of AES,
+//! adds keystream of ChaCha20, and makes digests and tags of Poly1305.
 
 mod aead;
 mod chacha_stream;
 mod check;
 mod job;
 mod keys;
+mod primitives;
 mod queue;
 mod run;
 mod service;

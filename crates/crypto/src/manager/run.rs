@@ -55,6 +55,14 @@ impl Runner {
         Self { kernel: cpu.proofs().kernel(tier), hashers }
     }
 
+    pub(super) fn kernel(&self) -> Option<Kernel> {
+        self.kernel
+    }
+
+    pub(super) fn hasher(&self, alg: HashAlg) -> Hasher {
+        self.hashers[alg as usize]
+    }
+
     /// The tier whose kernels are used.
     #[must_use]
     pub fn tier(&self) -> Tier {

@@ -1,4 +1,4 @@
-//! AES-GCM over a message that comes in parts.
+//! AES-GCM and AES-GMAC over a message that comes in parts.
 
 mod saved;
 
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// The key is of another suite.
-    #[error("the key is for {0}, messages in parts call for one of aes-gcm")]
+    #[error("the key is for {0}, messages in parts call for one of aes-gcm or aes-gmac")]
     NotGcm(Suite),
     /// The IV is empty, or 2^61 bytes or longer.
     #[error("iv has {given} bytes, 1 to 2^61 - 1 are needed, best 12")]
@@ -30,6 +30,9 @@ pub enum StreamError {
         /// Bytes given.
         given: usize,
     },
+    /// Text of a message of AES-GMAC.
+    #[error("a message of aes-gmac has no text, all of it is additional data")]
+    TextOfGmac,
     /// More additional data than lengths in bits can be told of.
     #[error("additional data becomes longer than 2^61 - 1 bytes")]
     AadTooLong,
@@ -74,8 +77,8 @@ impl From<OutOfMemory> for StreamError {
 /// 5.2.1.1).
 const MOST: u64 = (1 << 61) - 1;
 
-/// One message on its way through AES-GCM, in parts of any lengths: first additional data, then text, then
-/// the tag.
+/// One message on its way through AES-GCM or AES-GMAC, in parts of any lengths: first additional data, then text, then
+/// the tag. With a key of AES-GMAC (RFC 4543) all of the message is additional data.
 ///
 /// A message whose text comes in one part costs what it costs in a burst of its own: only if more follows
 /// is its tag taken apart again. Parts of whole blocks are quickest. After some short parts in a row, two
@@ -377,7 +380,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     ///
     /// # Errors
     ///
-    /// [`StreamError::DataTooLong`] and [`StreamError::Ended`].
+    /// [`StreamError::DataTooLong`], [`StreamError::TextOfGmac`] and [`StreamError::Ended`].
     #[inline]
     pub fn update(&mut self, data: &mut [u8]) -> Result<(), StreamError> {
         self.check(data.len())?;
@@ -476,11 +479,17 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     fn check(&self, more: usize) -> Result<(), StreamError> {
         match self.phase {
             Phase::Ended | Phase::Verified => Err(StreamError::Ended),
+            _ if more > 0 && self.is_gmac() => Err(StreamError::TextOfGmac),
             _ if self.data_len.saturating_add(more as u64) > GcmParams::MAX_DATA => {
                 Err(StreamError::DataTooLong { limit: GcmParams::MAX_DATA })
             }
             _ => Ok(()),
         }
+    }
+
+    #[inline]
+    fn is_gmac(&self) -> bool {
+        matches!(self.key.suite(), Suite::Gmac(_))
     }
 
     /// Whether the first part can be done as if it were the only one.
@@ -610,7 +619,8 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     /// Brings the hash into the form of the tag.
     #[inline]
     fn finish(&mut self) {
-        if self.begins_whole() {
+        // Kernels for whole messages take keys of AES-GCM alone.
+        if self.begins_whole() && !self.is_gmac() {
             self.whole(&mut []);
         }
         if self.phase == Phase::Whole {

@@ -56,7 +56,7 @@ impl Way {
     }
 }
 
-/// What a key of AES-GCM does such steps with. Each wipes what it leaves in registers, and on the portable
+/// What a key of AES-GCM or AES-GMAC does such steps with. Each wipes what it leaves in registers, and on the portable
 /// tier on the stack.
 #[derive(Clone, Copy)]
 pub(crate) enum Gcm<'k> {
@@ -69,8 +69,10 @@ impl<'k> Gcm<'k> {
     #[inline]
     pub(crate) fn of(key: &'k Key) -> Option<Self> {
         match key.schedule() {
-            Schedule::SoftGcm(key) => Some(Self::Soft(key)),
-            Schedule::Gcm { kernel, tables } => Some(Self::Fast(*kernel, tables)),
+            Schedule::SoftGcm(key) | Schedule::SoftGmac(key) => Some(Self::Soft(key)),
+            Schedule::Gcm { kernel, tables } | Schedule::Gmac { kernel, tables } => {
+                Some(Self::Fast(*kernel, tables))
+            }
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ pub(crate) mod aes;
 mod batch;
 pub(crate) mod chacha;
 pub(crate) mod chacha_parts;
+mod digest;
 pub(crate) mod gcm_parts;
 pub(crate) mod gmac;
 pub(crate) mod hmac;
@@ -21,6 +22,7 @@ pub(crate) use aes::{
 pub(crate) use batch::{Batch, Tagged};
 pub(crate) use chacha::chacha20_poly1305;
 pub(crate) use chacha_parts::ChaChaState;
+pub(crate) use digest::digest;
 pub(crate) use gcm_parts::GcmState;
 pub(crate) use gmac::gmac;
 pub(crate) use hmac::{Hasher, hmac};

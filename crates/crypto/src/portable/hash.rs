@@ -117,7 +117,13 @@ pub(crate) fn compress(alg: HashAlg, state: &mut State, bytes: &[u8]) {
 
 /// Takes in `message`, then at most [`TRAILER_MAX`] bytes of `trailer`, then the padding. `before`
 /// is how many bytes the state has taken in already: whole blocks.
-fn finish(alg: HashAlg, state: &mut State, before: usize, message: &[u8], trailer: &[u8]) {
+pub(crate) fn finish(
+    alg: HashAlg,
+    state: &mut State,
+    before: usize,
+    message: &[u8],
+    trailer: &[u8],
+) {
     let block = alg.block_bytes();
     let (whole, rest) = message.split_at(message.len() / block * block);
     compress(alg, state, whole);

@@ -3,11 +3,11 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use convoy_crypto::known_answers::{self, Case};
 use convoy_crypto::{Cpu, KeyError, Nonce, OpenNonce, Suite};
 use convoy_packet::{Arena, FrameSize, Pool};
 
 use super::Driver;
-use super::known::{self, Case};
 use crate::{EngineKey, Front, Job, JobBurst, KeyId, Op, Span, Status};
 
 /// Why a driver failed.
@@ -53,7 +53,7 @@ pub(super) fn run(driver: &Driver, cpu: &Cpu) -> Result<(), Fault> {
         super::algorithm::suites(&driver.algorithm).filter(|suite| driver.takes(*suite));
     let mut suite = suites.next().ok_or(Fault::NoSuite)?;
     loop {
-        let cases = known::cases(suite, cpu).map_err(|error| Fault::Key(suite, error))?;
+        let cases = known_answers::cases(suite, cpu).map_err(|error| Fault::Key(suite, error))?;
         for case in cases {
             test(driver, &case, &mut pool)?;
         }

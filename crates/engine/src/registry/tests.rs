@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use convoy_crypto::{Cpu, KeyError, KeyMaterial, OpenKey, SealKey, SecretBytes, Suite, Tier};
+use convoy_crypto::{
+    Cpu, KeyError, KeyMaterial, OpenKey, SealKey, SecretBytes, Suite, Tier, known_answers,
+};
 
 use super::*;
 use crate::lookaside::run_copy;
@@ -19,6 +21,15 @@ fn the_highest_priority_comes_first_and_is_the_default() {
     assert_eq!(find(None).map(|e| e.name), Some(entries()[0].name));
     assert!(find(Some("no such engine")).is_none());
     assert!(find(Some("inline")).is_some_and(|e| e.make().standing().is_none()));
+}
+
+#[test]
+fn every_algorithm_has_published_answers() {
+    for name in algorithm::names() {
+        let mut suites = algorithm::suites(&name);
+        let has_some = |suite| !known_answers::published(suite, &cpu()).unwrap().is_empty();
+        assert!(suites.any(has_some), "{name}");
+    }
 }
 
 #[test]

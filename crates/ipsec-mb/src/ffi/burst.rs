@@ -24,6 +24,7 @@ unsafe fn burst(
     mgr: *mut Mgr,
     jobs: *mut Job,
     count: u32,
+    no_jobs: c_int,
     suite_of: impl Fn(&Job) -> Result<Suite, c_int>,
 ) -> u32 {
     // SAFETY: the caller's promise.
@@ -33,7 +34,7 @@ unsafe fn burst(
     };
     set_errno(mgr, 0);
     if jobs.is_null() || !jobs.is_aligned() {
-        set_errno(mgr, ERR_NULL_JOB);
+        set_errno(mgr, no_jobs);
         return 0;
     }
     // SAFETY: the caller's promise.
@@ -62,7 +63,21 @@ unsafe fn burst(
     jobs.iter().filter(|job| job.status == STATUS_COMPLETED).count() as u32
 }
 
-/// Encrypts or decrypts: AES-CBC and AES-CTR.
+/// Whether a cipher comes in such bursts.
+pub(super) fn has_cipher(cipher: u32) -> bool {
+    let known = [CIPHER_CBC, CIPHER_CNTR, CIPHER_ECB, CIPHER_CFB];
+    // Version 1 has no jobs of CFB.
+    known.contains(&cipher) && cipher < CIPHER_NUM
+}
+
+/// Whether a hash does.
+pub(super) fn has_hash(hash: u32) -> bool {
+    let hmac = AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512;
+    let cmac = [AUTH_AES_CMAC, AUTH_AES_CMAC_BITLEN, AUTH_AES_CMAC_256];
+    hmac.contains(&hash) || (AUTH_SHA_1..=AUTH_SHA_512).contains(&hash) || cmac.contains(&hash)
+}
+
+/// Encrypts or decrypts: AES-CBC, AES-CTR, AES-ECB and AES-CFB.
 ///
 /// # Safety
 ///
@@ -76,9 +91,9 @@ pub(super) unsafe extern "C" fn submit_cipher_burst(
     key_len: u32,
 ) -> u32 {
     let suite = Suite { cipher, direction, hash: AUTH_NULL, key_len: key_len.into() };
-    let known = [CIPHER_CBC, CIPHER_CNTR].contains(&cipher);
+    let suite = if has_cipher(cipher) { Ok(suite) } else { Err(ERR_CIPH_MODE) };
     // SAFETY: the caller's promise.
-    unsafe { burst(mgr, jobs, count, |_| if known { Ok(suite) } else { Err(ERR_CIPH_MODE) }) }
+    unsafe { burst(mgr, jobs, count, ERR_NULL_BURST, |_| suite) }
 }
 
 /// Seals or opens: AES-CCM.
@@ -96,12 +111,12 @@ pub(super) unsafe extern "C" fn submit_aead_burst(
     key_len: u32,
 ) -> u32 {
     let suite = Suite { cipher, direction, hash: AUTH_AES_CCM, key_len: key_len.into() };
-    let known = cipher == CIPHER_CCM;
+    let suite = if cipher == CIPHER_CCM { Ok(suite) } else { Err(ERR_CIPH_MODE) };
     // SAFETY: the caller's promise.
-    unsafe { burst(mgr, jobs, count, |_| if known { Ok(suite) } else { Err(ERR_CIPH_MODE) }) }
+    unsafe { burst(mgr, jobs, count, ERR_NULL_BURST, |_| suite) }
 }
 
-/// Authenticates: HMAC with SHA-1 and SHA-2, and AES-CMAC.
+/// Authenticates or hashes: HMAC with SHA-1 and SHA-2, these hashes by themselves, and AES-CMAC.
 ///
 /// # Safety
 ///
@@ -112,13 +127,12 @@ pub(super) unsafe extern "C" fn submit_hash_burst(
     count: u32,
     hash: u32,
 ) -> u32 {
-    let known = (AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512).contains(&hash)
-        || [AUTH_AES_CMAC, AUTH_AES_CMAC_256].contains(&hash);
+    let known = has_hash(hash);
     let suite = |job: &Job| {
         let key_len = job.key_len;
         let suite = Suite { cipher: CIPHER_NULL, direction: DIR_ENCRYPT, hash, key_len };
         if known { Ok(suite) } else { Err(ERR_HASH_ALGO) }
     };
     // SAFETY: the caller's promise.
-    unsafe { burst(mgr, jobs, count, suite) }
+    unsafe { burst(mgr, jobs, count, ERR_NULL_JOB, suite) }
 }

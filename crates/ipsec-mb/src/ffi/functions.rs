@@ -20,6 +20,13 @@ pub type KeyFn = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_void);
 pub type XcbcKeyFn = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_void, *mut c_void);
 /// `hash_one_block_t`.
 pub type OneBlockFn = unsafe extern "C" fn(*const c_void, *mut c_void);
+/// `hash_fn_t`.
+pub type HashFn = unsafe extern "C" fn(*const c_void, u64, *mut c_void);
+/// `aes_cfb_t`.
+pub type CfbFn =
+    unsafe extern "C" fn(*mut c_void, *const c_void, *const c_void, *const c_void, u64);
+/// `ghash_t`.
+pub type GhashFn = unsafe extern "C" fn(*const GcmKey, *const c_void, u64, *mut c_void, u64);
 /// `aes_gcm_enc_dec_t`.
 pub type GcmFn = unsafe extern "C" fn(
     *const GcmKey,
@@ -46,7 +53,7 @@ pub type GcmUpdateFn =
 pub type GcmFinalizeFn = unsafe extern "C" fn(*const GcmKey, *mut GcmContext, *mut u8, u64);
 /// `aes_gcm_precomp_t`.
 pub type GcmPrecompFn = unsafe extern "C" fn(*mut GcmKey);
-/// `aes_gcm_pre_t`.
+/// `aes_gcm_pre_t` and `ghash_pre_t`.
 pub type GcmPreFn = unsafe extern "C" fn(*const c_void, *mut GcmKey);
 /// `aes_gmac_init_t` and `aes_gmac_update_t`.
 pub type GmacFn = unsafe extern "C" fn(*const GcmKey, *mut GcmContext, *const u8, u64);
@@ -61,9 +68,9 @@ pub type ChaChaFinalizeFn = unsafe extern "C" fn(*mut ChaChaContext, *mut c_void
 /// `set_suite_id`.
 pub type SetSuiteFn = unsafe extern "C" fn(*mut Mgr, *mut Job);
 /// What stands for a function outside the set, whatever its type: it notes an error and does nothing. In the calling
-/// convention of x86-64 the caller clears arguments away, so it need not know them; what it returns is zero.
+/// convention of x86-64 the caller clears arguments away, so it need not know them; what it returns is zero, or -1 of one that sets a key up.
 pub type RefusedFn = extern "C" fn() -> usize;
-/// A cipher or hash of the caller's; none is called.
+/// A cipher or hash of the caller's; what it returns is zero if it worked.
 pub type CustomFn = unsafe extern "C" fn(*mut Job) -> c_int;
 /// `imb_self_test_cb_t`; none is called.
 pub type SelfTestFn = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;

@@ -10,9 +10,9 @@ use zeroize::Zeroizing;
 
 use super::raw::{copied, input, lender, noting, noting_of_secrets, output, text, with_object};
 use crate::types::{
-    ERR_AAD_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN, ERR_NULL_AAD,
-    ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV, ERR_NULL_KEY,
-    ERR_NULL_SRC, GCM_KEY_BYTES, GcmContext, GcmKey,
+    ERR_AAD_LEN, ERR_AUTH_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN,
+    ERR_NULL_AAD, ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV,
+    ERR_NULL_KEY, ERR_NULL_SRC, GCM_KEY_BYTES, GcmContext, GcmKey,
 };
 
 const fn bits(bits: usize) -> KeyBits {
@@ -105,19 +105,94 @@ pub(super) unsafe extern "C" fn pre<const BITS: usize>(key: *const c_void, out: 
     noting_of_secrets(|| {
         // SAFETY: the caller's promise.
         let key = unsafe { input(key.cast(), const { bits(BITS) }.bytes() as u64, ERR_NULL_KEY) }?;
-        if out.is_null() {
+        // SAFETY: as above.
+        unsafe { fill(out, |tables| lender()?.expand(key, tables).map_err(|_| ERR_KEY_LEN)) }
+    });
+}
+
+/// Fills key data, wherever it lies.
+///
+/// # Safety
+///
+/// `out` is null or points to key data.
+unsafe fn fill(
+    out: *mut GcmKey,
+    expand: impl FnOnce(&mut GcmTables) -> Result<(), c_int>,
+) -> Result<(), c_int> {
+    if out.is_null() {
+        return Err(ERR_NULL_EXP_KEY);
+    }
+    if are_in_place(out) {
+        // SAFETY: the caller's promise: they are all there, and any bytes are tables.
+        return expand(unsafe { &mut *out.cast::<GcmTables>() });
+    }
+    let mut tables = GcmTables::EMPTY;
+    expand(&mut tables)?;
+    let from = (&raw const tables).cast::<u8>();
+    // SAFETY: as above, wherever the data lies. What is dropped is the copy here.
+    unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), KEPT) };
+    Ok(())
+}
+
+/// Expands a key of GHASH alone.
+///
+/// # Safety
+///
+/// `key` is null or points to 16 bytes, `out` is null or points to key data.
+pub(super) unsafe extern "C" fn ghash_pre(key: *const c_void, out: *mut GcmKey) {
+    noting_of_secrets(|| {
+        // SAFETY: the caller's promise.
+        let h = Zeroizing::new(unsafe { copied::<16>(key.cast(), ERR_NULL_KEY) }?);
+        // SAFETY: as above.
+        unsafe {
+            fill(out, |tables| {
+                lender()?.expand_hash_key(&h, tables);
+                Ok(())
+            })
+        }
+    });
+}
+
+/// Goes on with GHASH: the tag is what came out so far, and becomes what comes out with the text behind it. Of a tag that is
+/// shorter than a block the rest is zeros.
+///
+/// # Safety
+///
+/// Each pointer is null, or points to as much as its length or type says.
+pub(super) unsafe extern "C" fn ghash(
+    key: *const GcmKey,
+    src: *const c_void,
+    len: u64,
+    tag: *mut c_void,
+    tag_len: u64,
+) {
+    noting(|| {
+        if key.is_null() {
             return Err(ERR_NULL_EXP_KEY);
         }
-        if are_in_place(out) {
-            // SAFETY: the caller's promise: they are all there, and any bytes are tables.
-            let tables = unsafe { &mut *out.cast::<GcmTables>() };
-            return lender()?.expand(key, tables).map_err(|_| ERR_KEY_LEN);
+        if src.is_null() {
+            return Err(ERR_NULL_SRC);
         }
-        let mut tables = GcmTables::EMPTY;
-        lender()?.expand(key, &mut tables).map_err(|_| ERR_KEY_LEN)?;
-        let from = (&raw const tables).cast::<u8>();
-        // SAFETY: as above, wherever the data lies. What is dropped is the copy here.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), KEPT) };
+        if len == 0 {
+            return Err(ERR_AUTH_LEN);
+        }
+        // SAFETY: the caller's promise.
+        let message = unsafe { input(src.cast(), len, ERR_NULL_SRC) }?;
+        let mut hash = [0; 16];
+        {
+            // SAFETY: as above.
+            let place = unsafe { tag_place(tag.cast(), tag_len) }?;
+            hash.iter_mut().zip(&*place).for_each(|(to, byte)| *to = *byte);
+        }
+        let work = |tables: &GcmTables| {
+            lender()?.ghash(tables, &mut hash, message);
+            Ok(())
+        };
+        // SAFETY: as above.
+        unsafe { with_tables(key, work) }?;
+        // SAFETY: as above. The tag may lie in the text, which is not read any more.
+        let place = unsafe { tag_place(tag.cast(), tag_len) }?;
+        place.iter_mut().zip(hash).for_each(|(to, byte)| *to = byte);
         Ok(())
     });
 }

@@ -8,7 +8,7 @@ use std::{
 use convoy_crypto::{HashAlg, manager::HmacKeys};
 
 use super::{
-    burst,
+    burst, direct,
     misc::{refused, refused_cipher},
     raw::{self, cpu, input, output, set_errno, set_global_errno},
 };
@@ -24,7 +24,7 @@ const EINVAL: c_int = 22;
 pub(super) fn set_functions(later: &mut Later) {
     const CIPHER: Option<RefusedFn> = Some(refused_cipher);
     *later = Later {
-        cfb_one_256: CIPHER,
+        cfb_one_256: Some(direct::cfb_one::<256>),
         ecb_quic: [CIPHER; 2],
         set_suite_id: Some(set_suite_id),
         chacha_quic: [CIPHER; 2],
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn imb_cipher_burst_get_size(
     cipher: u32,
     out: *mut c_uint,
 ) -> c_int {
-    let known = [CIPHER_CBC, CIPHER_CNTR].contains(&cipher);
+    let known = burst::has_cipher(cipher);
     // SAFETY: the caller's promise.
     unsafe { burst_size(mgr, out, if known { 0 } else { ERR_CIPH_MODE }) }
 }
@@ -151,8 +151,7 @@ pub unsafe extern "C" fn imb_hash_burst_get_size(
     hash: u32,
     out: *mut c_uint,
 ) -> c_int {
-    let known = (AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512).contains(&hash)
-        || [AUTH_AES_CMAC, AUTH_AES_CMAC_256].contains(&hash);
+    let known = burst::has_hash(hash);
     // SAFETY: the caller's promise.
     unsafe { burst_size(mgr, out, if known { 0 } else { ERR_HASH_ALGO }) }
 }
@@ -195,10 +194,7 @@ pub extern "C" fn imb_sm4_gcm_pre(_: *mut Mgr, _: *const c_void, _: *mut GcmKey)
     set_global_errno(ERR_CIPH_MODE);
 }
 
-refused! {
-    des_cfb_one = ERR_CIPH_MODE, imb_quic_hp_aes_ecb = ERR_CIPH_MODE,
-    imb_quic_hp_chacha20 = ERR_CIPH_MODE
-}
+refused! { des_cfb_one = ERR_CIPH_MODE }
 
 /// Remembers a function to be told of self-tests. There are none, so it is not called.
 ///
@@ -231,13 +227,10 @@ pub unsafe extern "C" fn imb_self_test_get_cb(
     // SAFETY: the caller's promise.
     let Ok(mgr) = (unsafe { raw::object(mgr, 0) }) else { return ERR_NULL_MBMGR };
     // SAFETY: as above.
-    if let Ok(place) = unsafe { raw::object(function, 0) } {
-        *place = mgr.later.self_test;
-    }
+    let Ok(function) = (unsafe { raw::object(function, 0) }) else { return EINVAL };
     // SAFETY: as above.
-    if let Ok(place) = unsafe { raw::object(argument, 0) } {
-        *place = mgr.later.self_test_arg;
-    }
+    let Ok(argument) = (unsafe { raw::object(argument, 0) }) else { return EINVAL };
+    (*function, *argument) = (mgr.later.self_test, mgr.later.self_test_arg);
     0
 }
 

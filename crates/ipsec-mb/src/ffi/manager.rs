@@ -9,8 +9,8 @@ use std::{
 use convoy_crypto::{Cpu, KeyLender, Tier, manager::Runner};
 
 use super::{
-    burst, chacha, gcm, keys,
-    misc::{imb_get_feature_flags, refused_cipher, refused_hash},
+    burst, chacha, direct, gcm, keys,
+    misc::{imb_get_feature_flags, refused_cipher, refused_hash, refused_key},
     raw::{self, set_errno, set_global_errno},
     ring,
     state::{self, MANAGER_BYTES},
@@ -169,6 +169,7 @@ unsafe fn init(mgr: *mut Mgr, arch: Option<u32>) -> u32 {
 fn functions() -> Functions {
     const CIPHER: Option<RefusedFn> = Some(refused_cipher);
     const HASH: Option<RefusedFn> = Some(refused_hash);
+    const KEY: Option<RefusedFn> = Some(refused_key);
     macro_rules! sizes {
         ($function:path) => {{
             use $function as function;
@@ -185,7 +186,7 @@ fn functions() -> Functions {
         keyexp: sizes!(keys::keyexp),
         cmac_subkeys_128: Some(keys::cmac_subkeys::<128>),
         xcbc_keyexp: Some(keys::xcbc_keyexp),
-        des_key_sched: CIPHER,
+        des_key_sched: KEY,
         one_block: [
             Some(keys::one_block::<{ AUTH_HMAC_SHA_1 }>),
             Some(keys::one_block::<{ AUTH_HMAC_SHA_224 }>),
@@ -194,8 +195,14 @@ fn functions() -> Functions {
             Some(keys::one_block::<{ AUTH_HMAC_SHA_512 }>),
             Some(keys::one_block::<{ AUTH_MD5 }>),
         ],
-        plain_hashes: [HASH; 5],
-        cfb_one_128: CIPHER,
+        plain_hashes: [
+            Some(direct::digest::<{ AUTH_SHA_1 }>),
+            Some(direct::digest::<{ AUTH_SHA_224 }>),
+            Some(direct::digest::<{ AUTH_SHA_256 }>),
+            Some(direct::digest::<{ AUTH_SHA_384 }>),
+            Some(direct::digest::<{ AUTH_SHA_512 }>),
+        ],
+        cfb_one_128: Some(direct::cfb_one::<128>),
         gcm_enc: sizes!(gcm::enc),
         gcm_dec: sizes!(gcm::dec),
         gcm_init: sizes!(gcm::init),
@@ -205,8 +212,15 @@ fn functions() -> Functions {
         gcm_dec_finalize: sizes!(gcm::finalize),
         gcm_precomp: sizes!(gcm::precomp),
         gcm_pre: sizes!(gcm::pre),
-        mobile: [CIPHER; 26],
-        ghash: HASH,
+        mobile: {
+            let mut mobile = [CIPHER; 26];
+            // Of KASUMI's f8 and f9, and of SNOW3G.
+            for at in [12, 13, 24] {
+                mobile[at] = KEY;
+            }
+            mobile
+        },
+        ghash: Some(gcm::ghash),
         eia3_n_buffer: HASH,
         gcm_init_var_iv: sizes!(gcm::init_var_iv),
         gmac_init: sizes!(gcm::gmac_init),
@@ -214,7 +228,7 @@ fn functions() -> Functions {
         gmac_finalize: sizes!(gcm::finalize),
         hec: [HASH; 2],
         cmac_subkeys_256: Some(keys::cmac_subkeys::<256>),
-        ghash_pre: HASH,
+        ghash_pre: Some(gcm::ghash_pre),
         crc: [HASH; 12],
         chacha_init: Some(chacha::init),
         chacha_enc_update: Some(chacha::enc_update),

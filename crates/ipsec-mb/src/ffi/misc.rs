@@ -107,6 +107,13 @@ pub(super) extern "C" fn refused_cipher() -> usize {
     0
 }
 
+/// Stands for those that set a key up, which say whether they did.
+pub(super) extern "C" fn refused_key() -> usize {
+    set_global_errno(ERR_CIPH_MODE);
+    // What they return is -1, in fewer bits.
+    usize::MAX
+}
+
 /// Stands for every function of a hash that is not in the set.
 pub(super) extern "C" fn refused_hash() -> usize {
     set_global_errno(ERR_HASH_ALGO);

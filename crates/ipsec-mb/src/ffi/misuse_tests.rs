@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::*;
-use crate::types::*;
+use crate::{check::Suite, types::*};
 
 /// The library has one number for functions that know no manager, so tests that read it go one after another.
 static ORDER: Mutex<()> = Mutex::new(());
@@ -59,8 +59,9 @@ fn memory() -> *const c_void {
 fn good(cipher: u32, hash: u32) -> Job {
     let at = MEMORY.as_ptr();
     let (iv_len, tag_len) = match (cipher, hash) {
-        (CIPHER_CBC, _) => (16, 12),
-        (_, AUTH_CHACHA20_POLY1305) => (12, 16),
+        (CIPHER_CBC | CIPHER_CNTR_BITLEN | CIPHER_CFB, _) => (16, 12),
+        (_, AUTH_CHACHA20_POLY1305 | AUTH_POLY1305) => (12, 16),
+        (_, AUTH_SHA_1) => (12, 20),
         _ => (12, 12),
     };
     let first = at.expose_provenance();
@@ -72,7 +73,10 @@ fn good(cipher: u32, hash: u32) -> Job {
     Job {
         enc_keys: memory(),
         dec_keys: memory(),
-        key_len: if cipher == CIPHER_CHACHA20_POLY1305 { 32 } else { 16 },
+        key_len: match cipher {
+            CIPHER_CHACHA20_POLY1305 | CIPHER_CHACHA20 => 32,
+            _ => 16,
+        },
         src: at,
         dst: at.cast_mut(),
         cipher_len: 64,
@@ -155,12 +159,62 @@ fn wrong_jobs() -> Vec<(u32, u32, Change, c_int)> {
     ]
 }
 
+/// The same of jobs that are worked on apart.
+fn wrong_jobs_apart() -> Vec<(u32, u32, Change, c_int)> {
+    let (ecb, cfb, bits, chacha) = (CIPHER_ECB, CIPHER_CFB, CIPHER_CNTR_BITLEN, CIPHER_CHACHA20);
+    let (none, null, cmac) = (AUTH_NULL, CIPHER_NULL, AUTH_AES_CMAC_BITLEN);
+    vec![
+        (ecb, none, |job| job.src = ptr::null(), ERR_JOB_NULL_SRC),
+        (ecb, none, |job| job.dst = ptr::null_mut(), ERR_JOB_NULL_DST),
+        (ecb, none, |job| job.enc_keys = ptr::null(), ERR_JOB_NULL_KEY),
+        (
+            ecb,
+            none,
+            |job| (job.dec_keys, job.cipher_direction) = (ptr::null(), DIR_DECRYPT),
+            ERR_JOB_NULL_KEY,
+        ),
+        (ecb, none, |job| job.key_len = 8, ERR_JOB_KEY_LEN),
+        (ecb, none, |job| job.cipher_len = 0, ERR_JOB_CIPH_LEN),
+        (ecb, none, |job| job.cipher_len = 17, ERR_JOB_CIPH_LEN),
+        (ecb, none, |job| job.cipher_len = 1 << 16, ERR_JOB_CIPH_LEN),
+        (cfb, none, |job| job.iv = ptr::null(), ERR_JOB_NULL_IV),
+        (cfb, none, |job| job.iv_len = 12, ERR_JOB_IV_LEN),
+        (cfb, none, |job| job.cipher_len = 17, ERR_JOB_CIPH_LEN),
+        (cfb, none, |job| job.key_len = 20, ERR_JOB_KEY_LEN),
+        (bits, none, |job| job.iv_len = 12, ERR_JOB_IV_LEN),
+        (bits, none, |job| job.cipher_len = 0, ERR_JOB_CIPH_LEN),
+        (bits, none, |job| job.cipher_len = u64::MAX, ERR_JOB_CIPH_LEN),
+        (bits, none, |job| job.enc_keys = ptr::null(), ERR_JOB_NULL_KEY),
+        (chacha, none, |job| job.key_len = 16, ERR_JOB_KEY_LEN),
+        (chacha, none, |job| job.iv_len = 16, ERR_JOB_IV_LEN),
+        (chacha, none, |job| job.cipher_len = 1 << 38, ERR_JOB_CIPH_LEN),
+        (null, AUTH_SHA_1, |job| job.tag_len = 12, ERR_JOB_AUTH_TAG_LEN),
+        (null, AUTH_SHA_1, |job| job.hash_len = 1 << 16, ERR_JOB_AUTH_LEN),
+        (null, AUTH_SHA_1, |job| job.src = ptr::null(), ERR_JOB_NULL_SRC),
+        (null, AUTH_SHA_1, |job| job.tag = ptr::null_mut(), ERR_JOB_NULL_AUTH),
+        (null, cmac, |job| job.u[1] = 0, ERR_JOB_NULL_KEY),
+        (null, cmac, |job| job.tag_len = 17, ERR_JOB_AUTH_TAG_LEN),
+        (null, cmac, |job| job.hash_len = 8 << 16, ERR_JOB_AUTH_LEN),
+        (null, AUTH_GHASH, |job| job.u[0] = 0, ERR_JOB_NULL_AUTH_KEY),
+        (null, AUTH_GHASH, |job| job.u[1] = 0, ERR_JOB_NULL_GHASH_INIT_TAG),
+        (null, AUTH_GHASH, |job| job.tag_len = 0, ERR_JOB_AUTH_TAG_LEN),
+        (null, AUTH_POLY1305, |job| job.u[0] = 0, ERR_JOB_NULL_AUTH_KEY),
+        (null, AUTH_POLY1305, |job| job.tag_len = 12, ERR_JOB_AUTH_TAG_LEN),
+        // The system's number for an address that is wrong.
+        (CIPHER_CUSTOM, none, |_| (), 14),
+        (null, AUTH_CUSTOM, |_| (), 14),
+        (CIPHER_CUSTOM, none, |job| job.cipher_direction = 0, ERR_JOB_CIPH_DIR),
+    ]
+}
+
 #[test]
 fn a_wrong_job_comes_back_with_its_error() {
     let _alone = alone();
     let manager = Manager::new();
     let f = manager.functions();
-    for (row, (cipher, hash, change, error)) in wrong_jobs().into_iter().enumerate() {
+    // Version 1 has no jobs of CFB.
+    let rows = wrong_jobs().into_iter().chain(wrong_jobs_apart()).filter(|row| row.0 < CIPHER_NUM);
+    for (row, (cipher, hash, change, error)) in rows.enumerate() {
         // SAFETY: the manager is there.
         let job = unsafe { f.get_next_job.unwrap()(manager.0) };
         let mut wrong = good(cipher, hash);
@@ -181,7 +235,8 @@ fn what_is_not_in_the_set_is_refused() {
     let manager = Manager::new();
     let f = manager.functions();
     for number in 0..60 {
-        let mine = [CIPHER_CBC, CIPHER_CNTR, CIPHER_NULL].contains(&number);
+        let apart = Suite { cipher: number, direction: 1, hash: 0, key_len: 16 }.has_cipher_apart();
+        let mine = apart || [CIPHER_CBC, CIPHER_CNTR, CIPHER_NULL].contains(&number);
         let sgl = [CIPHER_GCM_SGL, CIPHER_CHACHA20_POLY1305_SGL].contains(&number);
         if !mine && !cipher_is_aead(number) && !sgl {
             assert_eq!(submitted(&manager, good(number, AUTH_NULL)), ERR_CIPH_MODE, "{number}");
@@ -190,6 +245,8 @@ fn what_is_not_in_the_set_is_refused() {
         let known = (AUTH_HMAC_SHA_1..=AUTH_NULL).contains(&number)
             || [AUTH_AES_GMAC, AUTH_AES_CCM, AUTH_AES_CMAC, AUTH_AES_CMAC_256].contains(&number)
             || (AUTH_AES_GMAC_128..=AUTH_AES_GMAC_256).contains(&number)
+            || (AUTH_SHA_1..=AUTH_AES_CMAC_BITLEN).contains(&number)
+            || [AUTH_CUSTOM, AUTH_POLY1305, AUTH_GHASH].contains(&number)
             || [AUTH_CHACHA20_POLY1305, AUTH_CHACHA20_POLY1305_SGL, AUTH_GCM_SGL].contains(&number);
         if !known {
             assert_eq!(submitted(&manager, hash), ERR_HASH_ALGO, "{number}");
@@ -200,10 +257,13 @@ fn what_is_not_in_the_set_is_refused() {
     // SAFETY: functions are pointers without padding.
     let all = unsafe { std::slice::from_raw_parts((&raw const f).cast::<usize>(), words) };
     assert!(all.iter().all(|pointer| *pointer != 0) && words == 119);
-    let refused = f.mobile.iter().chain(&f.crc).chain(&f.plain_hashes);
-    for function in refused.chain([&f.des_key_sched, &f.ghash]) {
+    let refused = f.mobile.iter().chain(&f.crc).chain(&f.hec);
+    // Those that set keys up tell that they did not.
+    let keys = [f.des_key_sched, f.mobile[12], f.mobile[13], f.mobile[24]];
+    assert!(keys.iter().all(|function| function.unwrap()() as c_int == -1));
+    for function in refused.chain([&f.des_key_sched, &f.eia3_n_buffer]) {
         raw::set_global_errno(0);
-        assert_eq!(function.unwrap()(), 0);
+        assert!([0, usize::MAX].contains(&function.unwrap()()));
         assert!([ERR_CIPH_MODE, ERR_HASH_ALGO].contains(&last_error()));
     }
 }
@@ -273,8 +333,9 @@ fn what_version_2_has_besides_refuses_null() {
     assert_eq!(last_error(), ERR_NULL_MBMGR);
     // SAFETY: it is there.
     let later = unsafe { (*manager.0).later };
+    refuse_block(later.cfb_one_256);
     let refused = later.ecb_quic.iter().chain(&later.chacha_quic);
-    for function in refused.chain([&later.sm4_keyexp, &later.cfb_one_256]) {
+    for function in refused.chain([&later.sm4_keyexp]) {
         raw::set_global_errno(0);
         assert_eq!(function.unwrap()(), 0);
         assert_eq!(last_error(), ERR_CIPH_MODE);
@@ -399,6 +460,72 @@ fn wrong_bursts_are_refused() {
     // SAFETY: null is no array.
     let done = unsafe { f.submit_hash_burst.unwrap()(mgr, ptr::null_mut(), 1, AUTH_HMAC_SHA_1) };
     assert_eq!((done, manager.errno()), (0, ERR_NULL_JOB));
+    for burst in [f.submit_cipher_burst, f.submit_cipher_burst_nocheck] {
+        // SAFETY: as above.
+        let done = unsafe { burst.unwrap()(mgr, ptr::null_mut(), 1, CIPHER_ECB, 1, 16) };
+        assert_eq!((done, manager.errno()), (0, ERR_NULL_BURST));
+    }
+}
+
+#[test]
+fn wrong_lists_of_parts_are_refused_before_anything_is_done() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let (f, mgr) = (manager.functions(), manager.0);
+    let (src, dst) = (MEMORY.as_ptr(), MEMORY.as_ptr().cast_mut());
+    let mut out = [0u8; 8];
+    let (fine, none) = (Segment { src, dst: out.as_mut_ptr(), len: 8 }, ptr::null_mut());
+    let lists = [
+        ([fine, Segment { src: ptr::null(), dst, len: 1 }], ERR_JOB_NULL_SRC),
+        ([fine, Segment { src, dst: none, len: 1 }], ERR_JOB_NULL_DST),
+        ([fine, Segment { src, dst, len: 1 << 39 }], ERR_JOB_CIPH_LEN),
+    ];
+    for (cipher, hash) in
+        [(CIPHER_GCM_SGL, AUTH_GCM_SGL), (CIPHER_CHACHA20_POLY1305_SGL, AUTH_CHACHA20_POLY1305_SGL)]
+    {
+        let usual = good(cipher, hash);
+        for (list, error) in &lists {
+            let mut context = [0u64; 24];
+            let context = context.as_mut_ptr().expose_provenance();
+            let wrong = Job {
+                key_len: if cipher == CIPHER_GCM_SGL { 16 } else { 32 },
+                sgl_state: SGL_ALL,
+                src: list.as_ptr().cast(),
+                dst: ptr::without_provenance_mut(2),
+                tag_len: 16,
+                u: [0, 0, context],
+                ..usual
+            };
+            assert_eq!(submitted(&manager, wrong), *error);
+            let mut jobs = [ptr::null_mut(); 1];
+            // SAFETY: there is room for one.
+            assert_eq!(unsafe { f.get_next_burst.unwrap()(mgr, 1, jobs.as_mut_ptr()) }, 1);
+            // SAFETY: the library lends it.
+            unsafe { jobs[0].write(wrong) };
+            // SAFETY: a wrong job is not looked at more closely.
+            let done = unsafe { f.submit_burst_nocheck.unwrap()(mgr, 1, jobs.as_mut_ptr()) };
+            assert_eq!((done, manager.errno()), (0, *error));
+        }
+    }
+    assert_eq!(out, [0; 8], "nothing was done");
+}
+
+#[cfg(not(abi_1))]
+#[test]
+fn what_is_told_of_self_tests_wants_both_places() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let (mut function, mut argument) = (None, ptr::null_mut());
+    let (f, a) = (&raw mut function, &raw mut argument);
+    for (f, a, error) in [
+        (ptr::null_mut(), a, 22),
+        (f, ptr::null_mut(), 22),
+        (ptr::null_mut(), ptr::null_mut(), 22),
+        (f, a, 0),
+    ] {
+        // SAFETY: each is null or a place.
+        assert_eq!(unsafe { imb_self_test_get_cb(manager.0, f, a) }, error);
+    }
 }
 
 #[test]
@@ -462,6 +589,21 @@ fn direct_calls_refuse_null() {
     // SAFETY: as above.
     unsafe { f.one_block[0].unwrap()(key, none.cast()) };
     is(ERR_NULL_AUTH);
+    for (at, digest) in f.plain_hashes.into_iter().enumerate() {
+        let digest = digest.unwrap();
+        // SAFETY: as above.
+        unsafe { digest(null.cast(), 1, out) };
+        is(ERR_NULL_SRC);
+        // SAFETY: as above.
+        unsafe { digest(key, 1, none.cast()) };
+        is(ERR_NULL_AUTH);
+        // SAFETY: there is room for a digest, and nothing to read.
+        unsafe { digest(null.cast(), 0, out) };
+        is(0);
+        assert_ne!(room[at], 0);
+    }
+    refuse_block(f.cfb_one_128);
+    refuse_ghash(&f);
     // SAFETY: as above.
     unsafe { f.cmac_subkeys_128.unwrap()(null.cast(), out, out) };
     is(ERR_NULL_EXP_KEY);
@@ -482,4 +624,89 @@ fn direct_calls_refuse_null() {
     // SAFETY: as above.
     unsafe { f.chacha_finalize.unwrap()(ctx, tag, 16) };
     is(ERR_NULL_CTX);
+}
+
+/// Wrong arguments of a single block of CFB.
+fn refuse_block(one: Option<CfbFn>) {
+    let mut room = [0u8; 64];
+    let out: *mut c_void = room.as_mut_ptr().cast();
+    let (null, none, at) = (ptr::null::<c_void>(), ptr::null_mut::<c_void>(), memory());
+    let cases = [
+        (none, at, at, at, 1, ERR_NULL_DST),
+        (out, null, at, at, 1, ERR_NULL_SRC),
+        (out, at, null, at, 1, ERR_NULL_IV),
+        (out, at, at, null, 1, ERR_NULL_EXP_KEY),
+        (out, at, at, at, 17, ERR_CIPH_LEN),
+        (none, null, at, at, 0, 0),
+    ];
+    for (dst, src, iv, keys, len, error) in cases {
+        // SAFETY: each is null, or as large as it must be.
+        unsafe { one.unwrap()(dst, src, iv, keys, len) };
+        assert_eq!(last_error(), error);
+    }
+    assert_eq!(room, [0; 64]);
+}
+
+/// Wrong arguments of GHASH.
+fn refuse_ghash(f: &Functions) {
+    let mut room = [0u8; 64];
+    let out: *mut c_void = room.as_mut_ptr().cast();
+    let (null, none, at) = (ptr::null::<c_void>(), ptr::null_mut::<c_void>(), memory());
+    let is = |error: c_int| assert_eq!(last_error(), error);
+    let mut data = vec![0u64; 170];
+    let key: *mut c_void = data.as_mut_ptr().cast();
+    let pre = f.ghash_pre.unwrap();
+    // SAFETY: as above.
+    unsafe { pre(null, key) };
+    is(ERR_NULL_KEY);
+    // SAFETY: as above.
+    unsafe { pre(at, none) };
+    is(ERR_NULL_EXP_KEY);
+    let cases = [
+        (null, at, 16, out, 16, ERR_NULL_EXP_KEY),
+        (key.cast_const(), null, 16, out, 16, ERR_NULL_SRC),
+        (key.cast_const(), at, 0, out, 16, ERR_AUTH_LEN),
+        (key.cast_const(), at, 16, none, 16, ERR_NULL_AUTH),
+        (key.cast_const(), at, 16, out, 0, ERR_AUTH_TAG_LEN),
+        (key.cast_const(), at, 16, out, 17, ERR_AUTH_TAG_LEN),
+    ];
+    for (key, src, len, tag, tag_len, error) in cases {
+        // SAFETY: as above.
+        unsafe { f.ghash.unwrap()(key, src, len, tag, tag_len) };
+        is(error);
+    }
+    assert!(room[16..].iter().all(|byte| *byte == 0));
+}
+
+#[cfg(not(abi_1))]
+#[test]
+fn wrong_arrays_of_samples_are_refused() {
+    let _alone = alone();
+    let manager = Manager::new();
+    let (mgr, key) = (manager.0, memory());
+    let mut out = [0u8; 16];
+    let (good_dst, good_src) = ([out.as_mut_ptr().cast(); 2], [memory(); 2]);
+    let (bad_dst, bad_src) = ([good_dst[0], ptr::null_mut()], [memory(), ptr::null()]);
+    let (dst, src) = (good_dst.as_ptr(), good_src.as_ptr());
+    let cases = [
+        (ptr::null(), dst, src, 16, ERR_NULL_EXP_KEY),
+        (key, ptr::null(), src, 16, ERR_NULL_DST),
+        (key, dst, ptr::null(), 16, ERR_NULL_SRC),
+        (key, bad_dst.as_ptr(), src, 16, ERR_NULL_DST),
+        (key, dst, bad_src.as_ptr(), 16, ERR_NULL_SRC),
+        (key, dst, src, 24, ERR_KEY_LEN),
+    ];
+    for (key, dst, src, key_len, error) in cases {
+        // SAFETY: what is not null is there.
+        unsafe { imb_quic_hp_aes_ecb(mgr, key, dst, src, 2, key_len) };
+        assert_eq!(manager.errno(), error);
+        if key_len == 16 {
+            // SAFETY: as above.
+            unsafe { imb_quic_hp_chacha20(mgr, key, dst, src, 2) };
+            assert_eq!(manager.errno(), error);
+        }
+    }
+    // SAFETY: null is no manager.
+    unsafe { imb_quic_hp_aes_ecb(ptr::null_mut(), key, dst, src, 2, 16) };
+    assert_eq!((last_error(), out), (ERR_NULL_MBMGR, [0; 16]));
 }

@@ -4,8 +4,10 @@
 //! intel-ipsec-mb has it: that a pointer which is not null points to as much as its length or type says, and that no two jobs
 //! under way write what the other one reads or writes.
 
+mod apart;
 mod burst;
 mod chacha;
+mod direct;
 pub(crate) mod functions;
 mod gcm;
 mod keys;
@@ -18,6 +20,8 @@ mod misuse_tests;
 mod packets;
 #[cfg(not(abi_1))]
 mod quic;
+#[cfg(not(abi_1))]
+mod quic_hp;
 mod raw;
 mod ring;
 mod sgl;
@@ -30,3 +34,5 @@ pub use manager::*;
 pub use misc::*;
 #[cfg(not(abi_1))]
 pub use quic::*;
+#[cfg(not(abi_1))]
+pub use quic_hp::*;

@@ -4,14 +4,16 @@ use std::ffi::c_int;
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    AeadKey, GcmTables, KeyLender, LentKey, Nonce, OpenOp, SealOp, open_burst, seal_burst,
+    AeadKey, ChaChaSecret, GcmTables, KeyLender, LentKey, Nonce, OpenOp, SealOp,
+    manager::{ChaChaSaved, GcmSaved},
+    open_burst, seal_burst,
 };
 use zeroize::Zeroize;
 
 use super::{
-    gcm,
+    gcm::{self, number_of},
     raw::{copied, input, text},
-    sgl,
+    sgl::{self, Parts},
     state::{CHUNK, Slot},
     work::{Task, finish},
 };
@@ -32,23 +34,26 @@ pub(super) unsafe fn run(
     let mut copied = ArrayVec::<&Task, CHUNK>::new();
     for task in tasks {
         match task.suite.cipher {
-            CIPHER_GCM => {
+            CIPHER_GCM | CIPHER_CHACHA20_POLY1305 => {
                 // SAFETY: the caller's promise.
                 let job = unsafe { &*task.job };
-                if job.iv_len != 12 {
+                let gcm = task.suite.cipher == CIPHER_GCM;
+                if writes_aad(job) {
+                    // SAFETY: as above.
+                    error = unsafe { in_steps(lender, task, job) }.err().or(error);
+                } else if gcm && job.iv_len != 12 {
                     // SAFETY: as above.
                     error = unsafe { alone(lender, task, job) }.err().or(error);
-                } else if gcm::are_in_place(key_of(task, job)) {
-                    packets.push(task);
-                } else {
+                } else if gcm && !gcm::are_in_place(key_of(task, job)) {
                     copied.push(task);
+                } else {
+                    packets.push(task);
                 }
             }
             CIPHER_GCM_SGL | CIPHER_CHACHA20_POLY1305_SGL => {
                 // SAFETY: the caller's promise.
                 error = unsafe { sgl::run(lender, task) }.err().or(error);
             }
-            CIPHER_CHACHA20_POLY1305 => packets.push(task),
             _ => others.push(*task),
         }
     }
@@ -80,11 +85,66 @@ fn key_of(task: &Task, job: &Job) -> *const GcmKey {
 /// As for [`run`].
 unsafe fn aad<'a>(job: &Job) -> Result<&'a [u8], c_int> {
     // SAFETY: the caller's promise.
-    let aad = unsafe { input(job.pointer(0), job.u[1] as u64, ERR_JOB_NULL_AAD) }?;
-    // What is written is nobody else's to read.
-    let (start, end) = (job.dst.addr(), job.dst.addr().saturating_add(job.cipher_len as usize));
-    let shared = aad.as_ptr().addr().max(start) < (aad.as_ptr().addr() + aad.len()).min(end);
-    if shared { Err(ERR_JOB_AAD_LEN) } else { Ok(aad) }
+    unsafe { input(job.pointer(0), job.u[1] as u64, ERR_JOB_NULL_AAD) }
+}
+
+/// Whether what a job adds lies where it writes, so that it must be hashed before.
+fn writes_aad(job: &Job) -> bool {
+    let [aad, aad_len, _] = job.u;
+    let (text, len) = (job.dst.addr(), job.cipher_len as usize);
+    aad.max(text) < aad.saturating_add(aad_len).min(text.saturating_add(len))
+}
+
+/// A job whose additional data lies where it writes: as a message in parts.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn in_steps(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_int> {
+    let made = if task.suite.cipher == CIPHER_GCM {
+        let bits = task.suite.bits().ok_or(ERR_JOB_KEY_LEN)?;
+        let mut saved = GcmSaved::NONE;
+        // SAFETY: the caller's promise.
+        let work = |key: LentKey<'_>| unsafe { steps(&mut saved, &key, task, job) };
+        // SAFETY: as above.
+        unsafe { gcm::with_key(lender, bits, key_of(task, job), work) }
+    } else {
+        let mut secret = ChaChaSecret::EMPTY;
+        // SAFETY: as above.
+        secret.set(&unsafe { copied(job.enc_keys.cast(), ERR_JOB_NULL_KEY) }?);
+        let key = lender.chacha20_poly1305(&secret);
+        let mut saved = ChaChaSaved::NONE;
+        // SAFETY: as above.
+        unsafe { steps(&mut saved, &key, task, job) }
+    };
+    let status = if made.is_ok() { STATUS_COMPLETED } else { STATUS_INVALID_ARGS };
+    // SAFETY: as above.
+    unsafe { finish(task, &made.unwrap_or_default(), status) };
+    made.map(|_| ())
+}
+
+/// Each step of such a message, and its tag.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn steps(
+    message: &mut impl Parts,
+    key: &AeadKey,
+    task: &Task,
+    job: &Job,
+) -> Result<[u8; 16], c_int> {
+    // SAFETY: the caller's promise. Both are read here alone, before the text is touched.
+    let iv = unsafe { input(job.iv, job.iv_len, ERR_JOB_NULL_IV) }?;
+    // SAFETY: as above.
+    message.begin(key, iv, unsafe { aad(job) }?).map_err(number_of)?;
+    let from = job.src.wrapping_add(job.cipher_offset as usize);
+    // SAFETY: as above.
+    let text = unsafe { text(from, job.dst, job.cipher_len as usize) };
+    let done = message.update(key, task.suite.is_encrypt(), text);
+    // The tag wipes the message.
+    let tag = message.tag(key);
+    done.and(tag).map_err(number_of)
 }
 
 /// A job of GCM with an IV of any length.

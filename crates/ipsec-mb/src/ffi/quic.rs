@@ -84,7 +84,7 @@ impl Arrays {
 /// # Safety
 ///
 /// The array has it.
-unsafe fn element<T: Copy>(array: *const T, at: usize) -> T {
+pub(super) unsafe fn element<T: Copy>(array: *const T, at: usize) -> T {
     // SAFETY: the caller's promise.
     unsafe { array.wrapping_add(at).read_unaligned() }
 }

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use convoy_crypto::{Cpu, KeyLender};
+use convoy_crypto::{Cpu, KeyLender, manager::Runner};
 
 use crate::types::{ERR_MISSING_CPUFLAGS_INIT_MGR, Job, Mgr};
 
@@ -69,6 +69,13 @@ pub(super) fn lender() -> Result<&'static KeyLender, c_int> {
     static LENDER: OnceLock<Option<KeyLender>> = OnceLock::new();
     let lender = LENDER.get_or_init(|| cpu().and_then(KeyLender::best));
     lender.as_ref().ok_or(ERR_MISSING_CPUFLAGS_INIT_MGR)
+}
+
+/// What works for functions that know no manager.
+pub(super) fn runner() -> Result<&'static Runner, c_int> {
+    static RUNNER: OnceLock<Option<Runner>> = OnceLock::new();
+    let runner = RUNNER.get_or_init(|| cpu().map(Runner::best));
+    runner.as_ref().ok_or(ERR_MISSING_CPUFLAGS_INIT_MGR)
 }
 
 /// Bytes to read; `error` if there are some, and the pointer is null.

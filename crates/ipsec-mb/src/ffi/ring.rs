@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 
 use super::{
     raw::{INTERNAL, set_errno, set_global_errno, set_status},
+    sgl,
     state::{self, CHUNK, State},
     work::{self, Task},
 };
@@ -148,7 +149,8 @@ pub(super) unsafe extern "C" fn submit_job(mgr: *mut Mgr) -> *mut Job {
     let at = place(mgr.next_job);
     let Some(job) = mgr.jobs.get_mut(at) else { return ptr::null_mut() };
     let suite = Suite::of(job);
-    let checked = check(job, suite);
+    // SAFETY: as above.
+    let checked = check(job, suite).and_then(|()| unsafe { sgl::check(job) });
     job.status = if checked.is_ok() { STATUS_BEING_PROCESSED } else { STATUS_INVALID_ARGS };
     let task = Task { suite, job: ptr::from_mut(job) };
     put_in_line(mgr);
@@ -250,7 +252,15 @@ unsafe fn places<'a>(mgr: &mut Mgr, count: u32, jobs: *mut *mut Job) -> Option<&
 }
 
 /// What is wrong with a burst, and with which of its jobs.
-fn check_burst(mgr: &Mgr, jobs: &[*mut Job], is_checked: bool) -> Result<(), (usize, c_int)> {
+///
+/// # Safety
+///
+/// As for [`submit_burst`].
+unsafe fn check_burst(
+    mgr: &Mgr,
+    jobs: &[*mut Job],
+    is_checked: bool,
+) -> Result<(), (usize, c_int)> {
     if MAX_JOBS - len(mgr) < jobs.len() {
         return Err((usize::MAX, ERR_QUEUE_SPACE));
     }
@@ -265,6 +275,8 @@ fn check_burst(mgr: &Mgr, jobs: &[*mut Job], is_checked: bool) -> Result<(), (us
         }
         let suite = Suite::of(next);
         check(next, suite).map_err(|error| (i, error))?;
+        // SAFETY: the caller's promise.
+        unsafe { sgl::check(next) }.map_err(|error| (i, error))?;
         if is_checked {
             next.session.check(suite.id(next.chain_order)).map_err(|error| (i, error))?;
         }
@@ -280,7 +292,8 @@ unsafe fn submit(mgr: *mut Mgr, count: u32, jobs: *mut *mut Job, is_checked: boo
     let Some((mgr, state)) = (unsafe { enter(mgr) }) else { return 0 };
     // SAFETY: as above.
     let Some(places) = (unsafe { places(mgr, count, jobs) }) else { return 0 };
-    if let Err((at, error)) = check_burst(mgr, places, is_checked) {
+    // SAFETY: as above.
+    if let Err((at, error)) = unsafe { check_burst(mgr, places, is_checked) } {
         set_errno(mgr, error);
         let bad = places.get(at).copied();
         if let (Some(bad), Some(front)) = (bad, places.first_mut()) {

@@ -12,10 +12,13 @@ use super::{
     raw::{copied, input, text, with_object},
     work::{Task, finish},
 };
-use crate::types::*;
+use crate::{
+    check::{CHACHA_MAX, GCM_MAX},
+    types::*,
+};
 
 /// A message in parts of either kind, which is put down in the context of the caller's.
-trait Parts {
+pub(super) trait Parts {
     fn begin(&mut self, key: &AeadKey, iv: &[u8], aad: &[u8]) -> Result<(), StreamError>;
     fn update(&mut self, key: &AeadKey, seal: bool, text: &mut [u8]) -> Result<(), StreamError>;
     fn tag(&mut self, key: &AeadKey) -> Result<[u8; 16], StreamError>;
@@ -63,6 +66,45 @@ impl Parts for ChaChaSaved {
         self.wipe();
         tag
     }
+}
+
+/// What is wrong with the list of a job over all parts of a message, which other jobs have not.
+///
+/// # Safety
+///
+/// If the job is one and not null, its list is as long as it says.
+pub(super) unsafe fn check(job: &Job) -> Result<(), c_int> {
+    let most = match job.cipher_mode {
+        CIPHER_GCM_SGL => GCM_MAX,
+        CIPHER_CHACHA20_POLY1305_SGL => CHACHA_MAX,
+        _ => return Ok(()),
+    };
+    if job.sgl_state != SGL_ALL {
+        return Ok(());
+    }
+    let mut left = most;
+    for at in 0..job.dst.addr() {
+        // SAFETY: the caller's promise.
+        let part = unsafe { segment(job.src.cast(), at) };
+        left = left.checked_sub(part.len).ok_or(ERR_JOB_CIPH_LEN)?;
+        match part.len {
+            0 => {}
+            _ if part.src.is_null() => return Err(ERR_JOB_NULL_SRC),
+            _ if part.dst.is_null() => return Err(ERR_JOB_NULL_DST),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A part of a message.
+///
+/// # Safety
+///
+/// The list has it.
+unsafe fn segment(list: *const Segment, at: usize) -> Segment {
+    // SAFETY: the caller's promise.
+    unsafe { list.wrapping_add(at).read_unaligned() }
 }
 
 /// Works on a job that was checked, and sets its status.
@@ -140,7 +182,7 @@ unsafe fn parts(
     };
     for at in 0..count {
         // SAFETY: as above.
-        let Segment { src, dst, len } = unsafe { list.wrapping_add(at).read_unaligned() };
+        let Segment { src, dst, len } = unsafe { segment(list, at) };
         if len == 0 {
             continue;
         }

@@ -19,14 +19,14 @@ use convoy_crypto::{
 use zeroize::Zeroize;
 
 use super::{
-    gcm,
+    apart, gcm,
     keys::subkey,
     packets,
     raw::{input, set_status, text},
     state::{CHUNK, Slot, State},
 };
 use crate::{
-    check::{Suite, gmac_bits, hmac_hash},
+    check::{CCM_AAD_MAX, Suite, gmac_bits, hmac_hash},
     types::*,
 };
 
@@ -39,9 +39,9 @@ pub(super) struct Task {
 
 /// The addresses of some memory.
 #[derive(Clone, Copy, Debug)]
-struct Region {
-    start: *const u8,
-    len: usize,
+pub(super) struct Region {
+    pub(super) start: *const u8,
+    pub(super) len: usize,
 }
 
 impl Region {
@@ -65,12 +65,12 @@ impl Region {
 }
 
 /// What the cipher reads.
-fn cipher_input(job: &Job) -> *const u8 {
+pub(super) fn cipher_input(job: &Job) -> *const u8 {
     job.src.wrapping_add(job.cipher_offset as usize)
 }
 
 /// What the hash reads.
-fn hash_input(job: &Job) -> Region {
+pub(super) fn hash_input(job: &Job) -> Region {
     Region { start: job.src.wrapping_add(job.hash_offset as usize), len: job.hash_len as usize }
 }
 
@@ -83,7 +83,15 @@ fn hash_input(job: &Job) -> Region {
 pub(super) unsafe fn run(state: &mut State, tasks: &[Task]) -> Option<c_int> {
     let State { runner, lender, slots, .. } = state;
     // SAFETY: the caller's promise.
-    let (others, mut error) = unsafe { packets::run(lender, slots, tasks) };
+    let (mut others, mut error) = unsafe { packets::run(lender, slots, tasks) };
+    others.retain(|task| {
+        let is_apart = task.suite.has_cipher_apart() || task.suite.has_hash_apart();
+        if let (true, [slot, ..]) = (is_apart, &mut *slots) {
+            // SAFETY: the caller's promise.
+            error = unsafe { apart::run(runner, lender, slot, task) }.err().or(error);
+        }
+        !is_apart
+    });
     if others.is_empty() {
         return error;
     }
@@ -106,15 +114,24 @@ pub(super) unsafe fn run(state: &mut State, tasks: &[Task]) -> Option<c_int> {
 /// # Safety
 ///
 /// As for [`run`].
-unsafe fn take_keys(slot: &mut Slot, job: &Job, suite: Suite) -> Result<(), c_int> {
+pub(super) unsafe fn take_keys(slot: &mut Slot, job: &Job, suite: Suite) -> Result<(), c_int> {
     let bits = suite.bits();
     match (suite.cipher, bits) {
-        (CIPHER_CBC, Some(bits)) if !suite.is_encrypt() => {
+        (CIPHER_CBC | CIPHER_ECB, Some(bits)) if !suite.is_encrypt() => {
             // SAFETY: the caller's promise.
             let keys = unsafe { round_keys(job.dec_keys.cast(), bits) }?;
             slot.decrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
         }
-        (CIPHER_CBC | CIPHER_CNTR | CIPHER_CCM, Some(bits)) => {
+        (CIPHER_CFB, Some(bits)) if !suite.is_encrypt() => {
+            // What decrypts is the cipher's encryption, by the round keys in the place of those for decryption.
+            // SAFETY: the caller's promise.
+            let keys = unsafe { round_keys(job.dec_keys.cast(), bits) }?;
+            slot.encrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
+        }
+        (
+            CIPHER_CBC | CIPHER_CNTR | CIPHER_CNTR_BITLEN | CIPHER_ECB | CIPHER_CFB | CIPHER_CCM,
+            Some(bits),
+        ) => {
             // SAFETY: the caller's promise.
             let keys = unsafe { round_keys(job.enc_keys.cast(), bits) }?;
             slot.encrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
@@ -136,10 +153,10 @@ unsafe fn take_keys(slot: &mut Slot, job: &Job, suite: Suite) -> Result<(), c_in
             let (k2, k3) = (subkey(job.pointer(1))?, subkey(job.pointer(2))?);
             slot.xcbc.set_parts(k1, &k2, &k3).map_err(|_| ERR_JOB_KEY_LEN)
         }
-        AUTH_AES_CMAC | AUTH_AES_CMAC_256 => {
+        AUTH_AES_CMAC | AUTH_AES_CMAC_BITLEN | AUTH_AES_CMAC_256 => {
             let bits = match suite.hash {
-                AUTH_AES_CMAC => KeyBits::Aes128,
-                _ => KeyBits::Aes256,
+                AUTH_AES_CMAC_256 => KeyBits::Aes256,
+                _ => KeyBits::Aes128,
             };
             // SAFETY: as above.
             let keys = unsafe { round_keys(job.pointer(0), bits) }?;
@@ -155,13 +172,13 @@ unsafe fn take_keys(slot: &mut Slot, job: &Job, suite: Suite) -> Result<(), c_in
 /// # Safety
 ///
 /// If not null, `keys` points to the round keys of a key of that size.
-unsafe fn round_keys<'a>(keys: *const u8, bits: KeyBits) -> Result<&'a [u8], c_int> {
+pub(super) unsafe fn round_keys<'a>(keys: *const u8, bits: KeyBits) -> Result<&'a [u8], c_int> {
     // SAFETY: the caller's promise.
     unsafe { input(keys, round_key_bytes(bits) as u64, ERR_JOB_NULL_KEY) }
 }
 
 /// Wipes what was copied for a job.
-fn wipe(slot: &mut Slot) {
+pub(super) fn wipe(slot: &mut Slot) {
     // In place of each an empty one, which drops what was there: that wipes itself.
     if slot.encrypt.bits().is_some() {
         slot.encrypt = Default::default();
@@ -182,7 +199,7 @@ fn wipe(slot: &mut Slot) {
 }
 
 /// A job's cipher and hash with their keys, and its order.
-struct Parts<'s> {
+pub(super) struct Parts<'s> {
     cipher: JobCipher<'s>,
     hash: JobHash<'s>,
     /// Bytes of the whole tag.
@@ -191,7 +208,7 @@ struct Parts<'s> {
 }
 
 impl<'s> Parts<'s> {
-    fn of(keys: Keys<'s>, job: &Job, suite: Suite) -> Self {
+    pub(super) fn of(keys: Keys<'s>, job: &Job, suite: Suite) -> Self {
         let direction = if suite.is_encrypt() { Direction::Encrypt } else { Direction::Decrypt };
         let cipher = match suite.cipher {
             CIPHER_CBC if !suite.is_encrypt() => JobCipher::CbcDecrypt(keys.decrypt),
@@ -202,7 +219,9 @@ impl<'s> Parts<'s> {
         };
         let (hash, whole_tag) = match suite.hash {
             AUTH_AES_XCBC => (JobHash::Xcbc(keys.xcbc), 16),
-            AUTH_AES_CMAC | AUTH_AES_CMAC_256 => (JobHash::Cmac(keys.cmac), 16),
+            AUTH_AES_CMAC | AUTH_AES_CMAC_BITLEN | AUTH_AES_CMAC_256 => {
+                (JobHash::Cmac(keys.cmac), 16)
+            }
             hash => match hmac_hash(hash) {
                 Some(alg) => (JobHash::Hmac(keys.hmac), HashAlg::digest_bytes(alg)),
                 None => (JobHash::Null, 0),
@@ -215,23 +234,23 @@ impl<'s> Parts<'s> {
         Self { cipher, hash, whole_tag, order }
     }
 
-    fn has_cipher(&self) -> bool {
+    pub(super) fn has_cipher(&self) -> bool {
         !matches!(self.cipher, JobCipher::Null)
     }
 
-    fn has_hash(&self) -> bool {
+    pub(super) fn has_hash(&self) -> bool {
         !matches!(self.hash, JobHash::Null)
     }
 }
 
 /// The keys of a slot, apart from the tag.
 #[derive(Clone, Copy)]
-struct Keys<'s> {
-    encrypt: &'s AesEncryptKey,
-    decrypt: &'s AesDecryptKey,
-    hmac: &'s HmacKeys,
-    cmac: &'s CmacKey,
-    xcbc: &'s XcbcKey,
+pub(super) struct Keys<'s> {
+    pub(super) encrypt: &'s AesEncryptKey,
+    pub(super) decrypt: &'s AesDecryptKey,
+    pub(super) hmac: &'s HmacKeys,
+    pub(super) cmac: &'s CmacKey,
+    pub(super) xcbc: &'s XcbcKey,
 }
 
 /// Works on jobs whose keys were taken.
@@ -282,7 +301,8 @@ unsafe fn run_views(
 pub(super) unsafe fn finish(task: &Task, tag: &[u8], status: u32) {
     // SAFETY: the caller's promise.
     let Job { tag: to, tag_len, .. } = unsafe { &*task.job };
-    if status == STATUS_COMPLETED && task.suite.hash != AUTH_NULL && !to.is_null() {
+    let is_made = !matches!(task.suite.hash, AUTH_NULL | AUTH_CUSTOM);
+    if status == STATUS_COMPLETED && is_made && !to.is_null() {
         let len = tag.len().min(*tag_len as usize);
         // SAFETY: as above. It may lie anywhere, but not in the copy.
         unsafe { ptr::copy_nonoverlapping(tag.as_ptr(), *to, len) };
@@ -308,9 +328,23 @@ unsafe fn add<'s>(
     tag: &'s mut [u8; 64],
 ) -> Result<(), c_int> {
     if suite.cipher == CIPHER_CCM {
+        let mut copy = [0; CCM_AAD_MAX];
         // SAFETY: the caller's promise.
-        views.push(unsafe { ccm(job, &parts, at, tag) }?);
-        return Ok(());
+        return match unsafe { ccm_aad(job, &mut copy) }? {
+            Some(aad) => {
+                // SAFETY: as above.
+                views.push(unsafe { ccm(job, &parts, at, tag, aad) }?);
+                Ok(())
+            }
+            None => {
+                let aad = copy.get(..job.u[1]).ok_or(ERR_JOB_AAD_LEN)?;
+                // SAFETY: as above.
+                let mut view = unsafe { ccm(job, &parts, at, tag, aad) }?;
+                runner.run_one(&mut view);
+                let is_done = view.status() == Status::Completed;
+                if is_done { Ok(()) } else { Err(ERR_JOB_CIPH_LEN) }
+            }
+        };
     }
     if let Some(bits) = gmac_bits(suite.hash) {
         // SAFETY: as above.
@@ -370,7 +404,7 @@ unsafe fn add<'s>(
 /// # Safety
 ///
 /// As for [`run`].
-unsafe fn cipher_alone<'s>(job: &Job, parts: &Parts<'s>, at: usize) -> Inner<'s> {
+pub(super) unsafe fn cipher_alone<'s>(job: &Job, parts: &Parts<'s>, at: usize) -> Inner<'s> {
     let len = job.cipher_len as usize;
     // SAFETY: the caller's promise. The IV may lie in the text, so it is copied before there is a reference to that.
     let iv = Iv::new(unsafe { input(job.iv, job.iv_len, ERR_JOB_NULL_IV) }.unwrap_or_default());
@@ -387,7 +421,7 @@ unsafe fn cipher_alone<'s>(job: &Job, parts: &Parts<'s>, at: usize) -> Inner<'s>
 /// # Safety
 ///
 /// As for [`run`].
-unsafe fn hash_alone<'s>(
+pub(super) unsafe fn hash_alone<'s>(
     hashed: Region,
     parts: &Parts<'s>,
     at: usize,
@@ -403,6 +437,23 @@ unsafe fn hash_alone<'s>(
     view
 }
 
+/// What a job of CCM adds; none if that lies where it writes: then it was copied.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn ccm_aad<'a>(job: &Job, copy: &mut [u8; CCM_AAD_MAX]) -> Result<Option<&'a [u8]>, c_int> {
+    let len = job.u[1];
+    // SAFETY: the caller's promise.
+    let aad = unsafe { input(job.pointer(0), len as u64, ERR_JOB_NULL_AAD) }?;
+    let text = Region { start: job.dst.cast_const(), len: job.cipher_len as usize };
+    if !text.overlaps(Region { start: aad.as_ptr(), len }) {
+        return Ok(Some(aad));
+    }
+    copy.iter_mut().zip(aad).for_each(|(to, byte)| *to = *byte);
+    Ok(None)
+}
+
 /// A job of CCM.
 ///
 /// # Safety
@@ -413,15 +464,9 @@ unsafe fn ccm<'s>(
     parts: &Parts<'s>,
     at: usize,
     tag: &'s mut [u8; 64],
+    aad: &'s [u8],
 ) -> Result<Inner<'s>, c_int> {
-    let aad_len = job.u[1];
     // SAFETY: the caller's promise.
-    let aad = unsafe { input(job.pointer(0), aad_len as u64, ERR_JOB_NULL_AAD) }?;
-    let text = Region { start: job.dst.cast_const(), len: job.cipher_len as usize };
-    if text.overlaps(Region { start: aad.as_ptr(), len: aad_len }) {
-        return Err(ERR_JOB_AAD_LEN);
-    }
-    // SAFETY: as above.
     let mut view = unsafe { cipher_alone(job, parts, at) };
     view.aad = aad;
     view.tag = tag.get_mut(..job.tag_len as usize).ok_or(ERR_JOB_AUTH_TAG_LEN)?;
@@ -454,6 +499,21 @@ unsafe fn with_gmac(
     if !early {
         cipher();
     }
+    // SAFETY: as above.
+    let made = unsafe { gmac(lender, bits, job) }?;
+    tag.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);
+    if early {
+        cipher();
+    }
+    if is_valid { Ok(()) } else { Err(ERR_JOB_CIPH_LEN) }
+}
+
+/// The tag of a job's GMAC.
+///
+/// # Safety
+///
+/// As for [`run`].
+pub(super) unsafe fn gmac(lender: &KeyLender, bits: KeyBits, job: &Job) -> Result<[u8; 16], c_int> {
     let Region { start, len } = hash_input(job);
     // SAFETY: the caller's promise.
     let message = unsafe { input(start, len as u64, ERR_JOB_NULL_SRC) }?;
@@ -464,10 +524,5 @@ unsafe fn with_gmac(
     // SAFETY: as above; there is no text.
     let work = |key: LentKey<'_>| unsafe { gcm::job(&key, true, none, iv, message) };
     // SAFETY: as above.
-    let made = unsafe { gcm::with_key(lender, bits, key, work) }?;
-    tag.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);
-    if early {
-        cipher();
-    }
-    if is_valid { Ok(()) } else { Err(ERR_JOB_CIPH_LEN) }
+    unsafe { gcm::with_key(lender, bits, key, work) }
 }

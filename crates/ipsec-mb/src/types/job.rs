@@ -52,9 +52,9 @@ pub struct Job {
     pub user_data: *mut c_void,
     /// The caller's.
     pub user_data2: *mut c_void,
-    /// A cipher of the caller's; none is called.
+    /// A cipher of the caller's.
     pub cipher_func: Option<CustomFn>,
-    /// A hash of the caller's; none is called.
+    /// A hash of the caller's.
     pub hash_func: Option<CustomFn>,
     /// `IMB_SGL_*`.
     pub sgl_state: u32,

@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_void};
 
 use super::{
-    BurstFn, ChaChaFinalizeFn, ChaChaInitFn, ChaChaUpdateFn, CipherBurstFn, GcmFinalizeFn, GcmFn,
-    GcmInitFn, GcmInitVarIvFn, GcmPreFn, GcmPrecompFn, GcmUpdateFn, GmacFn, HashBurstFn, Job,
-    JobFn, KeyFn, Later, OOO, OneBlockFn, QueueSizeFn, RefusedFn, XcbcKeyFn,
+    BurstFn, CfbFn, ChaChaFinalizeFn, ChaChaInitFn, ChaChaUpdateFn, CipherBurstFn, GcmFinalizeFn,
+    GcmFn, GcmInitFn, GcmInitVarIvFn, GcmPreFn, GcmPrecompFn, GcmUpdateFn, GhashFn, GmacFn,
+    HashBurstFn, HashFn, Job, JobFn, KeyFn, Later, OOO, OneBlockFn, QueueSizeFn, RefusedFn,
+    XcbcKeyFn,
 };
 
 /// `IMB_MAX_BURST_SIZE`.
@@ -40,9 +41,9 @@ pub struct Functions {
     /// `sha1_one_block`, of SHA-224, SHA-256, SHA-384, SHA-512 and MD5.
     pub one_block: [Option<OneBlockFn>; 6],
     /// `sha1` to `sha512`.
-    pub plain_hashes: [Option<RefusedFn>; 5],
+    pub plain_hashes: [Option<HashFn>; 5],
     /// `aes128_cfb_one`.
-    pub cfb_one_128: Option<RefusedFn>,
+    pub cfb_one_128: Option<CfbFn>,
     /// `gcm128_enc` and so on.
     pub gcm_enc: [Option<GcmFn>; 3],
     /// `gcm128_dec` and so on.
@@ -64,7 +65,7 @@ pub struct Functions {
     /// ZUC, KASUMI and SNOW3G.
     pub mobile: [Option<RefusedFn>; 26],
     /// `ghash`.
-    pub ghash: Option<RefusedFn>,
+    pub ghash: Option<GhashFn>,
     /// `eia3_n_buffer`.
     pub eia3_n_buffer: Option<RefusedFn>,
     /// `gcm128_init_var_iv` and so on.
@@ -80,7 +81,7 @@ pub struct Functions {
     /// `cmac_subkey_gen_256`.
     pub cmac_subkeys_256: Option<KeyFn>,
     /// `ghash_pre`.
-    pub ghash_pre: Option<RefusedFn>,
+    pub ghash_pre: Option<GcmPreFn>,
     /// `crc32_ethernet_fcs` and so on.
     pub crc: [Option<RefusedFn>; 12],
     /// `chacha20_poly1305_init`.

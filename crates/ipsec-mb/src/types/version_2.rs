@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int, c_void};
 
 use super::{
-    CipherBurstFn, RefusedFn, SelfTestFn, SetSuiteFn,
+    CfbFn, CipherBurstFn, RefusedFn, SelfTestFn, SetSuiteFn,
     numbers::{ERR_NULL_CTX, errors},
 };
 
@@ -65,7 +65,7 @@ impl Session {
 #[derive(Clone, Copy, Debug)]
 pub struct Later {
     /// `aes256_cfb_one`.
-    pub cfb_one_256: Option<RefusedFn>,
+    pub cfb_one_256: Option<CfbFn>,
     /// `aes_ecb_128_quic` and `aes_ecb_256_quic`.
     pub ecb_quic: [Option<RefusedFn>; 2],
     /// `set_suite_id`.

@@ -11,6 +11,7 @@ extern crate convoy_ipsec_mb as stand_in;
 #[cfg(abi_1)]
 extern crate convoy_ipsec_mb_1 as stand_in;
 
+mod custom;
 mod direct;
 mod header;
 mod jobs;
@@ -18,3 +19,4 @@ mod library;
 mod misuse;
 mod registers;
 mod suites;
+mod vectors;

@@ -1,6 +1,6 @@
 //! Functions that handle keys leave nothing of them in vector registers, not even in those that only C's library uses.
 
-use std::arch::asm;
+use std::{arch::asm, ffi::c_void};
 
 use stand_in::types::*;
 
@@ -80,6 +80,11 @@ fn keys_are_not_left_in_registers() {
     // SAFETY: as above.
     let left = left_by(|| unsafe { f.xcbc_keyexp.unwrap()(key, first, second, third) });
     assert!(!hold(&left, &subkeys.0) && !hold(&left, &KEY));
+    let (mut text, iv) = ([0x55u8; 16], [9u8; 16]);
+    let (at, iv): (*mut c_void, _) = (text.as_mut_ptr().cast(), iv.as_ptr().cast());
+    // SAFETY: all lengths are right.
+    let left = left_by(|| unsafe { f.cfb_one_128.unwrap()(at, at, iv, round_keys, 16) });
+    assert!(!hold(&left, &enc.0[..176]));
     let mut block = [0u8; 128];
     block[..32].copy_from_slice(&KEY);
     for one_block in f.one_block {
@@ -126,6 +131,14 @@ fn keys_of_gcm_are_not_left_in_registers() {
         let end = f.gcm_enc_finalize[2].unwrap();
         // SAFETY: as above.
         let left = left_by(|| unsafe { end(to, ctx, tag, 16) });
+        assert!(!hold(&left, &secrets(&data)));
+        let expand = f.ghash_pre.unwrap();
+        // SAFETY: as above.
+        let left = left_by(|| unsafe { expand(KEY.as_ptr().cast(), to) });
+        assert!(!hold(&left, &secrets(&data)) && !hold(&left, &KEY[..16]));
+        let hash = f.ghash.unwrap();
+        // SAFETY: as above.
+        let left = left_by(|| unsafe { hash(to, at.cast(), len, tag.cast(), 16) });
         assert!(!hold(&left, &secrets(&data)));
     }
 }

@@ -60,10 +60,15 @@ impl Keys {
         let f = library.functions();
         let (enc, dec) = (keys.enc.0.as_mut_ptr().cast(), keys.dec.0.as_mut_ptr().cast());
         match suite.cipher {
-            CIPHER_CBC | CIPHER_CNTR | CIPHER_CCM => {
+            CIPHER_CBC | CIPHER_CNTR | CIPHER_CCM | CIPHER_ECB | CIPHER_CNTR_BITLEN
+            | CIPHER_CFB => {
                 let expand = f.keyexp[size(suite.key_len)].unwrap();
                 // SAFETY: there is room for round keys.
                 unsafe { expand(secret.as_ptr().cast(), enc, dec) };
+                if suite.cipher == CIPHER_CFB {
+                    // The cipher's encryption decrypts, too.
+                    keys.dec.0 = keys.enc.0;
+                }
             }
             CIPHER_GCM => {
                 let pre = f.gcm_pre[size(suite.key_len)].unwrap();
@@ -102,10 +107,16 @@ impl Keys {
                 // SAFETY: there is room for each.
                 unsafe { expand(secret.as_ptr().cast(), a.cast(), b.cast(), c.cast()) };
             }
-            AUTH_AES_CMAC | AUTH_AES_CMAC_256 => {
+            AUTH_POLY1305 => self.parts[0].0[..32].copy_from_slice(&secret[..32]),
+            AUTH_GHASH => {
+                let pre = f.ghash_pre.unwrap();
+                // SAFETY: there is room for key data.
+                unsafe { pre(secret.as_ptr().cast(), self.gcm.0.as_mut_ptr().cast()) };
+            }
+            AUTH_AES_CMAC | AUTH_AES_CMAC_BITLEN | AUTH_AES_CMAC_256 => {
                 let (which, subkeys) = match suite.hash {
-                    AUTH_AES_CMAC => (0, f.cmac_subkeys_128.unwrap()),
-                    _ => (2, f.cmac_subkeys_256.unwrap()),
+                    AUTH_AES_CMAC_256 => (2, f.cmac_subkeys_256.unwrap()),
+                    _ => (0, f.cmac_subkeys_128.unwrap()),
                 };
                 let mut unused = [0u8; 240];
                 let expand = f.keyexp[which].unwrap();
@@ -139,6 +150,8 @@ pub(crate) struct Memory {
     aad: Vec<u8>,
     pub(crate) tag: Vec<u8>,
     len: usize,
+    /// Bits that lengths in bits are short of whole bytes.
+    short: u64,
 }
 
 impl std::fmt::Debug for Memory {
@@ -155,9 +168,14 @@ impl Memory {
             dst: src.iter().map(|byte| byte ^ 0xff).collect(),
             src,
             iv: (0..suite.iv_len).map(|i| byte(i + 1000)).collect(),
-            aad: (0..seed % 29).map(|i| byte(i + 2000)).collect(),
+            aad: match suite.hash {
+                // What comes before the text.
+                AUTH_GHASH => (0..16).map(|i| byte(i + 2000)).collect(),
+                _ => (0..seed % 29).map(|i| byte(i + 2000)).collect(),
+            },
             tag: vec![0xee; suite.tag_len + 8],
             len,
+            short: (seed % 8) as u64,
         }
     }
 
@@ -189,6 +207,12 @@ impl Memory {
             false => (hashed.addr().wrapping_sub(src.addr())) as u64,
         };
         job.hash_len = (front + self.len) as u64;
+        if suite.cipher == CIPHER_CNTR_BITLEN {
+            job.cipher_len = 8 * job.cipher_len - self.short;
+        }
+        if suite.hash == AUTH_AES_CMAC_BITLEN {
+            job.hash_len = 8 * job.hash_len - self.short;
+        }
         (job.iv, job.iv_len) = (self.iv.as_ptr(), self.iv.len() as u64);
         (job.tag, job.tag_len) = (self.tag.as_mut_ptr(), suite.tag_len as u64);
         job.cipher_mode = suite.cipher;
@@ -203,6 +227,10 @@ impl Memory {
             AUTH_AES_GMAC_128..=AUTH_AES_GMAC_256 => {
                 let key = keys.gcm.0.as_ptr().expose_provenance();
                 [key, self.aad.as_ptr().expose_provenance(), self.aad.len()]
+            }
+            AUTH_GHASH => {
+                let key = keys.gcm.0.as_ptr().expose_provenance();
+                [key, self.aad.as_ptr().expose_provenance(), 0]
             }
             _ => [part(0), part(1), part(2)],
         };
@@ -224,6 +252,47 @@ const MACS: [(u32, usize); 10] = [
     (AUTH_AES_CMAC_256, 12),
 ];
 
+/// Ciphers that kernels have no pass for.
+const CIPHERS_APART: [(u32, usize, usize); 10] = [
+    (CIPHER_ECB, 16, 0),
+    (CIPHER_ECB, 24, 0),
+    (CIPHER_ECB, 32, 0),
+    (CIPHER_CNTR_BITLEN, 16, 16),
+    (CIPHER_CNTR_BITLEN, 24, 16),
+    (CIPHER_CNTR_BITLEN, 32, 16),
+    (CIPHER_CFB, 16, 16),
+    (CIPHER_CFB, 24, 16),
+    (CIPHER_CFB, 32, 16),
+    (CIPHER_CHACHA20, 32, 12),
+];
+
+/// Hashes likewise.
+const HASHES_APART: [(u32, usize); 8] = [
+    (AUTH_SHA_1, 20),
+    (AUTH_SHA_224, 28),
+    (AUTH_SHA_256, 32),
+    (AUTH_SHA_384, 48),
+    (AUTH_SHA_512, 64),
+    (AUTH_AES_CMAC_BITLEN, 4),
+    (AUTH_GHASH, 16),
+    (AUTH_POLY1305, 16),
+];
+
+/// These beside one another and beside those of passes, and each by itself.
+pub(crate) fn apart() -> Vec<Suite> {
+    let macs = [(AUTH_HMAC_SHA_256, 16), (AUTH_AES_GMAC_192, 16), (AUTH_NULL, 0)];
+    let ciphers = [(CIPHER_CBC, 32, 16), (CIPHER_CNTR, 16, 12), (CIPHER_NULL, 0, 0)];
+    let mut suites = crossed(&CIPHERS_APART, &macs);
+    suites.extend(crossed(&ciphers, &HASHES_APART));
+    // Beside one another not all, but each once.
+    for (i, cipher) in CIPHERS_APART.into_iter().enumerate() {
+        suites.extend(crossed(&[cipher], &[HASHES_APART[i % HASHES_APART.len()]]));
+    }
+    // Version 1 has no jobs of CFB.
+    suites.retain(|suite| suite.cipher < CIPHER_NUM);
+    suites
+}
+
 /// Every pair of a cipher and a MAC, and each by itself.
 pub(crate) fn pairs() -> Vec<Suite> {
     let ciphers = [
@@ -235,10 +304,17 @@ pub(crate) fn pairs() -> Vec<Suite> {
         (CIPHER_CNTR, 32, 12),
         (CIPHER_NULL, 0, 0),
     ];
+    let mut macs = MACS.to_vec();
+    macs.push((AUTH_NULL, 0));
+    crossed(&ciphers, &macs)
+}
+
+/// Every pair of both, in all directions, orders and layouts.
+fn crossed(ciphers: &[(u32, usize, usize)], macs: &[(u32, usize)]) -> Vec<Suite> {
     let layouts = [Layout::InPlace, Layout::HashSource, Layout::HashOutput];
     let mut suites = Vec::new();
-    for (cipher, key_len, iv_len) in ciphers {
-        for (hash, tag_len) in MACS.into_iter().chain([(AUTH_NULL, 0)]) {
+    for &(cipher, key_len, iv_len) in ciphers {
+        for &(hash, tag_len) in macs {
             for (encrypt, hash_first) in [(true, false), (false, true), (true, true)] {
                 for layout in layouts {
                     // What a hash reads that comes first is nobody's output.
@@ -311,8 +387,8 @@ pub(crate) fn aeads() -> Vec<Suite> {
 /// A length that the suite takes.
 pub(crate) fn length(suite: Suite, wish: usize) -> usize {
     match suite.cipher {
-        CIPHER_CBC => wish.div_ceil(16).max(1) * 16,
-        CIPHER_CNTR => wish.max(1),
+        CIPHER_CBC | CIPHER_ECB | CIPHER_CFB => wish.div_ceil(16).max(1) * 16,
+        CIPHER_CNTR | CIPHER_CNTR_BITLEN | CIPHER_CHACHA20 => wish.max(1),
         _ => wish,
     }
 }

@@ -196,6 +196,12 @@ impl Kernel {
         self.wipe_registers();
     }
 
+    /// Fills the GHASH part of tables that were empty, for a hash key which no AES key made.
+    pub(crate) fn expand_hash_key(self, h: &[u8; 16], tables: &mut Tables) {
+        self.aesni().enter(tables::ExpandHashKey { h, tables });
+        self.wipe_registers();
+    }
+
     /// Runs operations of one class (tier, key size and length) whose keys were all set up for this
     /// tier.
     pub(crate) fn run<'a, O: Op<'a>>(self, slots: &mut [Slot<'_, O>]) {

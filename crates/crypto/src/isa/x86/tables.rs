@@ -289,16 +289,38 @@ impl<L: Lanes> Task<L> for Expand<'_> {
     fn run(self, l: L) {
         let Self { bits, key, tables } = self;
         let one = expand_key(l, bits, key, tables);
-        tables.set_power(l, 1, one);
-        // Each product is of the highest power so far, so few of them wait for one another.
-        for most in [1, 2, 4, 8, 16] {
-            let (power, fold) = (*tables.power(most), tables.folds[POWERS - most]);
-            for n in 1..=most.min(POWERS - most) {
-                let weight = Weight { power: &power, fold: &fold };
-                let product = Sum::of(l, l.table(tables.power(n)), weight).reduce(l);
-                tables.set_power(l, most + n, product);
-            }
+        set_powers(l, tables, one);
+    }
+}
+
+/// Sets every power from the first.
+#[inline(always)]
+fn set_powers<L: Lanes>(l: L, tables: &mut Tables, one: B) {
+    tables.set_power(l, 1, one);
+    // Each product is of the highest power so far, so few of them wait for one another.
+    for most in [1, 2, 4, 8, 16] {
+        let (power, fold) = (*tables.power(most), tables.folds[POWERS - most]);
+        for n in 1..=most.min(POWERS - most) {
+            let weight = Weight { power: &power, fold: &fold };
+            let product = Sum::of(l, l.table(tables.power(n)), weight).reduce(l);
+            tables.set_power(l, most + n, product);
         }
+    }
+}
+
+/// Computes the powers of a GHASH key that no AES key made. There are no round keys then.
+pub(super) struct ExpandHashKey<'k> {
+    pub(super) h: &'k [u8; 16],
+    pub(super) tables: &'k mut Tables,
+}
+
+impl<L: Lanes> Task<L> for ExpandHashKey<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let Self { h, tables } = self;
+        set_powers(l, tables, times_x(l, u128::from_be_bytes(*h)));
     }
 }
 
@@ -353,8 +375,12 @@ fn expand_key<L: Lanes>(l: L, bits: KeyBits, key: &[u8], tables: &mut Tables) ->
     }
     tables.rounds = bits.rounds() as u8;
     let h = keys::encrypt(l, bits, &keys, l.zero());
-    let mut h = u128::from_be_bytes(l.to_bytes(h));
-    // H times x, so that products of reflected blocks need no shift (the same reference).
+    times_x(l, u128::from_be_bytes(l.to_bytes(h)))
+}
+
+/// H times x, so that products of reflected blocks need no shift (the reference of [`Sum::reduce`]).
+#[inline(always)]
+fn times_x<L: Lanes>(l: L, mut h: u128) -> B {
     let carry = 0u128.wrapping_sub(h >> 127);
     h = (h << 1) ^ (carry & (0xc2 << 120 | 1));
     let first = l.pair((h >> 64) as i64, h as i64);

@@ -341,8 +341,47 @@ fn keys_of_other_suites_are_refused() {
         let key = Arc::new(AeadKey::new(&cpu, suite, secret).unwrap());
         let outcome = GcmStream::open(key, &[0; 12]).map(|stream| format!("{stream:?}"));
         match suite {
-            Suite::Gcm(_) => assert_eq!(outcome.unwrap(), "GcmStream(open, 0 bytes of text)"),
+            Suite::Gcm(_) | Suite::Gmac(_) => {
+                assert_eq!(outcome.unwrap(), "GcmStream(open, 0 bytes of text)");
+            }
             _ => assert_eq!(outcome, Err(StreamError::NotGcm(suite))),
+        }
+    }
+}
+
+#[test]
+fn gmac_in_parts_makes_the_tag_of_the_whole() {
+    let (cpu, mut random) = (Cpu::detect().unwrap(), Random(5));
+    for (tier, bits) in cpu.tiers().flat_map(|tier| KeyBits::ALL.map(|bits| (tier, bits))) {
+        let secret = random.bytes(bits.bytes());
+        let new = |suite: Suite| {
+            let secret = SecretBytes::copy_from(&secret);
+            Arc::new(AeadKey::with_tier(&cpu, tier, suite, secret).unwrap())
+        };
+        let (key, gcm) = (new(Suite::Gmac(bits)), new(GcmParams::new(bits, IcvLen::Icv16).into()));
+        for len in [0, 1, 15, 16, 17, 64, 100, 700, 3000] {
+            let (message, iv) = (random.bytes(len), random.array());
+            let (aad, text) = message.split_at(len / 3);
+            let (_, tag) = one_shot(&key, iv, aad, text);
+            let size = 1 + random.below(1 + len);
+            let mut open = GcmStream::open(Arc::clone(&key), &iv).unwrap();
+            let mut seal = GcmStream::seal(Arc::clone(&key), &iv).unwrap();
+            for part in message.chunks(size) {
+                seal.aad(part).unwrap();
+                open.aad(part).unwrap();
+            }
+            assert_eq!(seal.update(&mut [1]), Err(StreamError::TextOfGmac));
+            assert_eq!(seal.update(&mut []), Ok(()));
+            assert_eq!(seal.tag(), Ok(tag), "{len} bytes on {tier}, {size} at a time");
+            assert_eq!(open.verify(&tag), Ok(true), "{len} bytes on {tier}, {size} at a time");
+
+            // An IV of another length, beside AES-GCM without text.
+            let iv = random.bytes(1 + len % 40);
+            let mut one = GcmStream::seal(Arc::clone(&key), &iv).unwrap();
+            let mut other = GcmStream::seal(Arc::clone(&gcm), &iv).unwrap();
+            one.aad(&message).unwrap();
+            other.aad(&message).unwrap();
+            assert_eq!(one.tag(), other.tag(), "{len} bytes on {tier}");
         }
     }
 }
