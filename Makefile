@@ -41,7 +41,7 @@ help:
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make build             the release build of convoy, of what it preloads, and of the OpenSSL provider"
 	@echo "make library           the release build of the C library"
-	@echo "make ipsec-mb-compat PREFIX=$(PREFIX)    a libIPSec_MB.so.2 for programs of intel-ipsec-mb, below lib/convoy-compat"
+	@echo "make ipsec-mb-compat PREFIX=$(PREFIX)    libIPSec_MB.so.1 and .so.2 for programs of intel-ipsec-mb, below lib/convoy-compat"
 	@echo "make cryptodev         what crypto devices of DPDK need, where DPDK is installed; make install takes it along"
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
 
@@ -137,10 +137,11 @@ install: build install-library
 install-library: library
 	@$(MAKE) --no-print-directory install-library-files
 
-# In a folder of its own: the distribution may have a file of this name.
+# In a folder of its own: the distribution may have files of these names.
 ipsec-mb-compat:
-	$(CARGO) build --release --locked --package convoy-ipsec-mb
+	$(CARGO) build --release --locked --package convoy-ipsec-mb --package convoy-ipsec-mb-1
 	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_ipsec_mb.so $(DESTDIR)$(PREFIX)/lib/convoy-compat/libIPSec_MB.so.2
+	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_ipsec_mb_1.so $(DESTDIR)$(PREFIX)/lib/convoy-compat/libIPSec_MB.so.1
 	@echo "LD_LIBRARY_PATH=$(PREFIX)/lib/convoy-compat has programs of intel-ipsec-mb find it"
 
 install-library-files: $(ARCHIVE)

@@ -12,6 +12,8 @@ cd "$(dirname "$0")/../.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 # shellcheck source=interop/cache.sh
 . interop/cache.sh
+# shellcheck source=interop/apt-sources.sh
+. interop/apt-sources.sh
 # shellcheck source=interop/openssl-tests/build.sh
 . interop/openssl-tests/build.sh
 
@@ -59,7 +61,7 @@ PYTHONDONTWRITEBYTECODE=1 python3 interop/openssl-tests/test_compare.py || exit 
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-read_lists || skip "the lists of source packages cannot be read; apt-get update may help"
+read_lists openssl || skip "the lists of source packages cannot be read; apt-get update may help"
 
 logs=$target/openssl-tests
 rm -rf "$logs"

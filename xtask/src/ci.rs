@@ -120,6 +120,11 @@ const STEPS: &[Step] = &[
     }),
     gate("tiers", "tests of crypto and ipsec with CPU tiers denied", test_steps::run_tiers),
     gate("c-library", "the C library installs, and its examples run", c_library::run),
+    gate(
+        "ipsec-mb",
+        "Intel's Wycheproof program agrees over libIPSec_MB, where its source is at hand",
+        interop::ipsec_mb,
+    ),
     gate("rust-user", "a program elsewhere depends on the library crates", rust_user::run),
     Step {
         name: "interop",
@@ -152,6 +157,11 @@ const STEPS: &[Step] = &[
         "openssl-tests",
         "OpenSSL's own tests with the provider preferred, of the release here and the newest",
         interop::openssl_tests,
+    ),
+    long(
+        "ipsec-mb-programs",
+        "Intel's test programs, and DPDK, over the stand-ins for libIPSec_MB",
+        interop::ipsec_mb_programs,
     ),
     long(
         "kills",

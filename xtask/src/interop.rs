@@ -43,6 +43,10 @@ const EMULATOR: Oracle = Oracle { name: "emulator", script: "emulator/test_tiers
 
 const OPENSSL_TESTS: Oracle = Oracle { name: "openssl-tests", script: "openssl-tests/run.sh" };
 
+const IPSEC_MB: Oracle = Oracle { name: "ipsec-mb", script: "ipsec-mb/run.sh" };
+
+const DPDK: Oracle = Oracle { name: "dpdk", script: "ipsec-mb/dpdk.sh" };
+
 /// The oracle that takes longest, for its emulated machine takes a CPU while it starts: it begins beside tests that
 /// wait for nobody, and so suffer no more than it does.
 const AHEAD: &str = "kernel";
@@ -113,6 +117,22 @@ pub(crate) fn emulator(gate: &Gate) -> Result<Tally> {
 /// OpenSSL's own tests with the provider, which its script builds.
 pub(crate) fn openssl_tests(gate: &Gate) -> Result<Tally> {
     run_one(&gate.workspace, &OPENSSL_TESTS, Extent::All, &mut |line| println!("{line}"))
+}
+
+/// Intel's Wycheproof program over the stand-ins for its library, where its source is at hand. The build of the tests makes those.
+pub(crate) fn ipsec_mb(gate: &Gate) -> Result<Tally> {
+    gate.programs()?;
+    run_one(&gate.workspace, &IPSEC_MB, Extent::OneOfEachKind, &mut |line| println!("{line}"))
+}
+
+/// All of Intel's programs, and DPDK, over the stand-ins.
+pub(crate) fn ipsec_mb_programs(gate: &Gate) -> Result<Tally> {
+    let mut sum = Tally::default();
+    for oracle in [IPSEC_MB, DPDK] {
+        let run = run_one(&gate.workspace, &oracle, Extent::All, &mut |line| println!("{line}"))?;
+        sum.add(run);
+    }
+    Ok(sum)
 }
 
 fn run_one(

@@ -46,6 +46,7 @@ impl Concerned {
             "clippy" | "test" => !self.packages.is_empty(),
             "tiers" => self.has("crypto") || self.has("ipsec"),
             "c-library" => self.has("capi"),
+            "ipsec-mb" => self.has("ipsec-mb"),
             "rust-user" => ["crypto", "packet", "rustls", "wire"].iter().any(|name| self.has(name)),
             "interop" => self.has("convoy"),
             // Seconds, and about files of all kinds.
@@ -126,6 +127,12 @@ fn of(
             None => touch_outside(&mut found, file, packages, readers.is_some()),
         }
     }
+    let is_touched = |root: &String| {
+        owner(root, packages).is_some_and(|owner| found.touched.contains(&owner.name))
+    };
+    let of_its_sources = packages.iter().filter(|package| package.roots.iter().any(is_touched));
+    let also: Vec<String> = of_its_sources.map(|package| package.name.clone()).collect();
+    found.touched.extend(also);
     found.packages = with_users(&found.touched, packages);
     found
 }
@@ -152,6 +159,7 @@ fn touch_outside(found: &mut Concerned, file: &str, packages: &[Package], has_re
         _ if file.starts_with("LICENSE") || file.starts_with(".ci/") => &[],
         _ if LONG_INTEROP.iter().any(|folder| file.starts_with(folder)) => &[],
         _ if file.starts_with("interop/rust-user/") => &["rust-user"],
+        _ if file.starts_with("interop/ipsec-mb/") => &["ipsec-mb"],
         _ if file.starts_with("interop/") => &["interop"],
         _ if file.starts_with("fuzz/") => {
             found.touched.insert("fuzz-targets".to_owned());
@@ -160,7 +168,7 @@ fn touch_outside(found: &mut Concerned, file: &str, packages: &[Package], has_re
         _ if has_readers => &[],
         _ => {
             found.touched.extend(packages.iter().map(|package| package.name.clone()));
-            &["audit", "flags", "c-library", "interop"]
+            &["audit", "flags", "c-library", "ipsec-mb", "interop"]
         }
     };
     found.steps.extend(steps);
@@ -263,6 +271,22 @@ mod tests {
         assert!(!wire.needs("c-library") && !wire.needs("audit") && !wire.needs("flags"));
         let capi = concerned_by(&["crates/capi/src/lib.rs"]);
         assert!(capi.needs("c-library") && !capi.needs("interop"));
+    }
+
+    #[test]
+    fn packages_of_one_root_are_concerned_together() {
+        let mut packages = packages();
+        let twin = |name: &str| Package {
+            name: name.to_owned(),
+            manifest: format!("crates/{name}/Cargo.toml"),
+            roots: vec!["crates/ipsec-mb/src/lib.rs".to_owned()],
+            uses: Vec::new(),
+        };
+        packages.extend(["ipsec-mb", "ipsec-mb-1"].map(twin));
+        let concerned = of(&["crates/ipsec-mb/src/check.rs"], &packages, &BTreeMap::new());
+        assert_eq!(names(&concerned), "ipsec-mb ipsec-mb-1");
+        assert!(concerned.needs("ipsec-mb") && !concerned.needs("c-library"));
+        assert!(concerned_by(&["interop/ipsec-mb/run.sh"]).needs("ipsec-mb"));
     }
 
     #[test]

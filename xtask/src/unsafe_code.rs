@@ -62,7 +62,7 @@ pub(crate) fn check(tree: &Tree, packages: &[Package]) -> Vec<Finding> {
     }
     for package in packages {
         for root in &package.roots {
-            findings.extend(missing_lint(tree, &package.name, root));
+            findings.extend(missing_lint(tree, root));
         }
     }
     let expected = inventory(tree);
@@ -170,7 +170,8 @@ fn allowed_module(path: &str, source: &Source<'_>, mut at: usize) -> bool {
 }
 
 /// A crate root that does not refuse `unsafe`: `forbid`, or `deny` where one module is excepted.
-fn missing_lint(tree: &Tree, package: &str, root: &str) -> Option<Finding> {
+/// Two packages may have one root.
+fn missing_lint(tree: &Tree, root: &str) -> Option<Finding> {
     let source = Source::parse(tree.text(root)?).ok()?;
     let has = |lint: &str| {
         (0..source.tokens.len()).any(|at| {
@@ -182,7 +183,8 @@ fn missing_lint(tree: &Tree, package: &str, root: &str) -> Option<Finding> {
                     .any(|inside| source.is_ident(inside, "unsafe_code"))
         })
     };
-    let may_deny = PLACES.iter().any(|place| place.package == package);
+    let may_deny =
+        PLACES.iter().any(|place| root.starts_with(&format!("crates/{}/", place.package)));
     if has("forbid") || (may_deny && has("deny")) {
         return None;
     }

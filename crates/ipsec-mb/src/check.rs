@@ -58,7 +58,8 @@ impl Suite {
         ]
     }
 
-    /// What is wrong with it, whatever a job says beside.
+    /// What is wrong with it, whatever a job says beside. Version 1 asks of jobs alone.
+    #[cfg(not(abi_1))]
     pub(crate) fn check(self) -> Result<(), c_int> {
         let direction = self.direction == DIR_ENCRYPT || self.direction == DIR_DECRYPT;
         first(&[(!direction && self.cipher != CIPHER_NULL, ERR_JOB_CIPH_DIR)])?;
@@ -113,7 +114,8 @@ impl Suite {
     /// Whether its cipher is one that kernels have no pass for.
     pub(crate) fn has_cipher_apart(self) -> bool {
         let apart = [CIPHER_CUSTOM, CIPHER_ECB, CIPHER_CNTR_BITLEN, CIPHER_CHACHA20, CIPHER_CFB];
-        apart.contains(&self.cipher)
+        // Version 1 has no jobs of CFB.
+        apart.contains(&self.cipher) && self.cipher < CIPHER_NUM
     }
 
     /// Whether its hash is one that kernels have no pass for.

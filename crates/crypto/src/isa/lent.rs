@@ -26,6 +26,15 @@ pub struct GcmTables(Tables);
 impl GcmTables {
     /// Room for tables.
     pub const EMPTY: Self = Self(Tables::EMPTY);
+
+    /// Bytes at their front that are enough to keep: in [`EMPTY`](Self::EMPTY) tables [`complete`](Self::complete) makes the others.
+    pub const FRONT: usize = Tables::FRONT;
+
+    /// Makes what lies behind the [front](Self::FRONT).
+    #[inline]
+    pub fn complete(&mut self) {
+        self.0.make_folds();
+    }
 }
 
 impl fmt::Debug for GcmTables {
@@ -117,6 +126,12 @@ impl KeyLender {
         });
         wipe::general();
         Ok(())
+    }
+
+    /// Wipes the registers that a function need not keep, of the widest that kernels use here: copies of secrets go through them.
+    #[inline]
+    pub fn wipe_registers(&self) {
+        self.kernel.wipe_registers();
     }
 
     /// Expands a key of GHASH that no key of AES made. Of such tables [`ghash`](Self::ghash) alone computes sense.
@@ -259,6 +274,25 @@ mod tests {
                 assert_eq!(steps, expected, "{tier}");
             }
         }
+    }
+
+    #[test]
+    fn the_front_of_tables_is_enough_to_keep() {
+        let cpu = Cpu::without("").unwrap();
+        for tier in cpu.tiers().filter(|tier| *tier != Tier::Portable) {
+            let lender = KeyLender::with_tier(&cpu, tier).unwrap();
+            let mut tables = GcmTables::EMPTY;
+            lender.expand(&[5; 32], &mut tables).unwrap();
+            let whole = sealed(&lender.gcm(KeyBits::Aes256, &tables));
+            let mut copy = GcmTables::EMPTY;
+            let (from, to) = ((&raw const tables).cast::<u8>(), (&raw mut copy).cast::<u8>());
+            // SAFETY: both are plain bytes, and have more than the front.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, GcmTables::FRONT) };
+            copy.complete();
+            assert_eq!(copy.0.folds(), tables.0.folds(), "{tier}");
+            assert_eq!(sealed(&lender.gcm(KeyBits::Aes256, &copy)), whole, "{tier}");
+        }
+        assert_eq!(GcmTables::FRONT, 960);
     }
 
     #[test]

@@ -65,7 +65,9 @@ unsafe fn burst(
 
 /// Whether a cipher comes in such bursts.
 pub(super) fn has_cipher(cipher: u32) -> bool {
-    [CIPHER_CBC, CIPHER_CNTR, CIPHER_ECB, CIPHER_CFB].contains(&cipher)
+    let known = [CIPHER_CBC, CIPHER_CNTR, CIPHER_ECB, CIPHER_CFB];
+    // Version 1 has no jobs of CFB.
+    known.contains(&cipher) && cipher < CIPHER_NUM
 }
 
 /// Whether a hash does.
@@ -99,6 +101,7 @@ pub(super) unsafe extern "C" fn submit_cipher_burst(
 /// # Safety
 ///
 /// As for [`burst`].
+#[cfg(not(abi_1))]
 pub(super) unsafe extern "C" fn submit_aead_burst(
     mgr: *mut Mgr,
     jobs: *mut Job,

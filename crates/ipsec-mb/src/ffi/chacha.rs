@@ -6,7 +6,7 @@ use convoy_crypto::{AeadKey, ChaChaSecret, manager::ChaChaStream};
 
 use super::{
     gcm::number_of,
-    raw::{copied, input, lender, noting, object, output, text},
+    raw::{copied, input, lender, noting, output, text, with_object},
 };
 use crate::types::{
     ChaChaContext, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_NULL_AAD, ERR_NULL_AUTH, ERR_NULL_CTX,
@@ -44,19 +44,24 @@ pub(super) unsafe extern "C" fn init(
         if key.is_null() {
             return Err(ERR_NULL_KEY);
         }
+        if ctx.is_null() {
+            return Err(ERR_NULL_CTX);
+        }
         // SAFETY: the caller's promise.
-        let ctx = unsafe { object(ctx, ERR_NULL_CTX) }?;
-        // SAFETY: as above.
         let nonce = unsafe { copied(iv.cast(), ERR_NULL_IV) }?;
         // SAFETY: as above.
         let aad = unsafe { input(aad.cast(), aad_len, ERR_NULL_AAD) }?;
-        let work = |key: &AeadKey| {
-            let mut stream = ChaChaStream::seal(key, &nonce).map_err(number_of)?;
-            stream.aad(aad).map_err(number_of)?;
-            stream.save(&mut ctx.saved).map_err(number_of)
+        let begin = |ctx: &mut ChaChaContext| {
+            let work = |key: &AeadKey| {
+                let mut stream = ChaChaStream::seal(key, &nonce).map_err(number_of)?;
+                stream.aad(aad).map_err(number_of)?;
+                stream.save(&mut ctx.saved).map_err(number_of)
+            };
+            // SAFETY: as above.
+            unsafe { with_key(key, work) }
         };
         // SAFETY: as above.
-        unsafe { with_key(key, work) }
+        unsafe { with_object(ctx, ERR_NULL_CTX, begin) }
     });
 }
 
@@ -73,8 +78,9 @@ unsafe fn update(
         if key.is_null() {
             return Err(ERR_NULL_KEY);
         }
-        // SAFETY: the caller's promise.
-        let ctx = unsafe { object(ctx, ERR_NULL_CTX) }?;
+        if ctx.is_null() {
+            return Err(ERR_NULL_CTX);
+        }
         if len != 0 && src.is_null() {
             return Err(ERR_NULL_SRC);
         }
@@ -84,15 +90,19 @@ unsafe fn update(
         if len > ChaChaStream::MAX_DATA {
             return Err(ERR_CIPH_LEN);
         }
-        let work = |key: &AeadKey| {
-            let mut stream = ChaChaStream::resume(key, seal, &ctx.saved).map_err(number_of)?;
-            stream.prepare(len as usize).map_err(number_of)?;
-            // SAFETY: the caller's promise.
-            stream.update(unsafe { text(src, dst, len as usize) }).map_err(number_of)?;
-            stream.save(&mut ctx.saved).map_err(number_of)
+        let go_on = |ctx: &mut ChaChaContext| {
+            let work = |key: &AeadKey| {
+                let mut stream = ChaChaStream::resume(key, seal, &ctx.saved).map_err(number_of)?;
+                stream.prepare(len as usize).map_err(number_of)?;
+                // SAFETY: the caller's promise.
+                stream.update(unsafe { text(src, dst, len as usize) }).map_err(number_of)?;
+                stream.save(&mut ctx.saved).map_err(number_of)
+            };
+            // SAFETY: as above.
+            unsafe { with_key(key, work) }
         };
         // SAFETY: as above.
-        unsafe { with_key(key, work) }
+        unsafe { with_object(ctx, ERR_NULL_CTX, go_on) }
     });
 }
 
@@ -135,16 +145,22 @@ pub(super) unsafe extern "C" fn dec_update(
 /// As for [`enc_update`].
 pub(super) unsafe extern "C" fn finalize(ctx: *mut ChaChaContext, tag: *mut c_void, tag_len: u64) {
     noting(|| {
-        // SAFETY: the caller's promise.
-        let ctx = unsafe { object(ctx, ERR_NULL_CTX) }?;
+        if ctx.is_null() {
+            return Err(ERR_NULL_CTX);
+        }
         if tag.is_null() {
             return Err(ERR_NULL_AUTH);
         }
         if !(1..=16).contains(&tag_len) {
             return Err(ERR_AUTH_TAG_LEN);
         }
-        let made = ctx.saved.tag().map_err(number_of)?;
-        ctx.saved.wipe();
+        let end = |ctx: &mut ChaChaContext| {
+            let made = ctx.saved.tag().map_err(number_of)?;
+            ctx.saved.wipe();
+            Ok(made)
+        };
+        // SAFETY: the caller's promise.
+        let made = unsafe { with_object(ctx, ERR_NULL_CTX, end) }?;
         // SAFETY: as above.
         let place = unsafe { output(tag.cast(), tag_len, ERR_NULL_AUTH) }?;
         place.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);

@@ -8,11 +8,11 @@ use convoy_crypto::{
 };
 use zeroize::Zeroizing;
 
-use super::raw::{copied, input, lender, noting, object, output, text};
+use super::raw::{copied, input, lender, noting, noting_of_secrets, output, text, with_object};
 use crate::types::{
     ERR_AAD_LEN, ERR_AUTH_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN,
     ERR_NULL_AAD, ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV,
-    ERR_NULL_KEY, ERR_NULL_SRC, GcmContext, GcmKey,
+    ERR_NULL_KEY, ERR_NULL_SRC, GCM_KEY_BYTES, GcmContext, GcmKey,
 };
 
 const fn bits(bits: usize) -> KeyBits {
@@ -35,12 +35,57 @@ pub(super) fn number_of(error: StreamError) -> c_int {
     }
 }
 
-/// Does something with the key in a `struct gcm_key_data`. Programs that do not define `LINUX` have it anywhere; where it lies across
-/// cache lines, it is copied first.
+/// Bytes of tables that key data has: version 1 has too few for all of them, and the others are made whenever they are used.
+const KEPT: usize =
+    if GCM_KEY_BYTES < size_of::<GcmTables>() { GcmTables::FRONT } else { size_of::<GcmTables>() };
+
+const _: () = assert!(KEPT <= GCM_KEY_BYTES);
+
+/// Whether tables can be used where they lie: if they are all there, and no block lies across cache lines. Programs that do not define
+/// `LINUX` have them anywhere.
+#[inline]
+pub(super) fn are_in_place(key: *const GcmKey) -> bool {
+    KEPT == size_of::<GcmTables>() && key.cast::<GcmTables>().is_aligned()
+}
+
+/// Does something with the tables in a `struct gcm_key_data`, which are copied first where they cannot be used in place.
 ///
 /// # Safety
 ///
 /// `key` is null or points to key data that nobody writes during the call.
+#[inline]
+pub(super) unsafe fn with_tables<T>(
+    key: *const GcmKey,
+    work: impl FnOnce(&GcmTables) -> Result<T, c_int>,
+) -> Result<T, c_int> {
+    if key.is_null() {
+        return Err(ERR_NULL_EXP_KEY);
+    }
+    if are_in_place(key) {
+        // SAFETY: they are all there and aligned, and any bytes are tables; the caller promises the rest.
+        return work(unsafe { &*key.cast::<GcmTables>() });
+    }
+    // Wipes itself.
+    let mut copy = GcmTables::EMPTY;
+    let place = (&raw mut copy).cast::<u8>();
+    // SAFETY: the caller's promise; tables are plain bytes.
+    unsafe { std::ptr::copy_nonoverlapping(key.cast(), place, KEPT) };
+    if KEPT < size_of::<GcmTables>() {
+        copy.complete();
+    }
+    let done = work(&copy);
+    // Kernels wipe what they use, which need not be the widest.
+    if let Ok(lender) = lender() {
+        lender.wipe_registers();
+    }
+    done
+}
+
+/// Does something with the key in a `struct gcm_key_data`.
+///
+/// # Safety
+///
+/// As for [`with_tables`].
 pub(super) unsafe fn with_key<T>(
     lender: &KeyLender,
     bits: KeyBits,
@@ -51,35 +96,13 @@ pub(super) unsafe fn with_key<T>(
     unsafe { with_tables(key, |tables| work(lender.gcm(bits, tables))) }
 }
 
-/// The same with the key's tables.
-///
-/// # Safety
-///
-/// As for [`with_key`].
-pub(super) unsafe fn with_tables<T>(
-    key: *const GcmKey,
-    work: impl FnOnce(&GcmTables) -> Result<T, c_int>,
-) -> Result<T, c_int> {
-    let tables = key.cast::<GcmTables>();
-    if tables.is_null() {
-        return Err(ERR_NULL_EXP_KEY);
-    }
-    if tables.is_aligned() {
-        // SAFETY: it is aligned, and any bytes are tables; the caller promises the rest.
-        return work(unsafe { &*tables });
-    }
-    // SAFETY: the caller's promise. Tables are plain bytes; the copy wipes itself.
-    let copy = unsafe { tables.read_unaligned() };
-    work(&copy)
-}
-
 /// Expands a key.
 ///
 /// # Safety
 ///
 /// `key` is null or points to the key, `out` is null or points to key data.
 pub(super) unsafe extern "C" fn pre<const BITS: usize>(key: *const c_void, out: *mut GcmKey) {
-    noting(|| {
+    noting_of_secrets(|| {
         // SAFETY: the caller's promise.
         let key = unsafe { input(key.cast(), const { bits(BITS) }.bytes() as u64, ERR_NULL_KEY) }?;
         // SAFETY: as above.
@@ -99,16 +122,15 @@ unsafe fn fill(
     if out.is_null() {
         return Err(ERR_NULL_EXP_KEY);
     }
-    let place = out.cast::<GcmTables>();
-    if place.is_aligned() {
-        // SAFETY: the caller's promise: the data has more bytes, and any bytes are tables.
-        return expand(unsafe { &mut *place });
+    if are_in_place(out) {
+        // SAFETY: the caller's promise: they are all there, and any bytes are tables.
+        return expand(unsafe { &mut *out.cast::<GcmTables>() });
     }
     let mut tables = GcmTables::EMPTY;
     expand(&mut tables)?;
     let from = (&raw const tables).cast::<u8>();
     // SAFETY: as above, wherever the data lies. What is dropped is the copy here.
-    unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), size_of::<GcmTables>()) };
+    unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), KEPT) };
     Ok(())
 }
 
@@ -118,7 +140,7 @@ unsafe fn fill(
 ///
 /// `key` is null or points to 16 bytes, `out` is null or points to key data.
 pub(super) unsafe extern "C" fn ghash_pre(key: *const c_void, out: *mut GcmKey) {
-    noting(|| {
+    noting_of_secrets(|| {
         // SAFETY: the caller's promise.
         let h = Zeroizing::new(unsafe { copied::<16>(key.cast(), ERR_NULL_KEY) }?);
         // SAFETY: as above.
@@ -191,16 +213,6 @@ pub(super) unsafe extern "C" fn precomp<const BITS: usize>(data: *mut GcmKey) {
     }
     // SAFETY: as above.
     unsafe { pre::<BITS>(key.as_ptr().cast(), data) };
-}
-
-/// Where a message under way is kept.
-///
-/// # Safety
-///
-/// `context` is null or points to a context that nobody else uses.
-pub(super) unsafe fn context<'a>(context: *mut GcmContext) -> Result<&'a mut GcmSaved, c_int> {
-    // SAFETY: the caller's promise.
-    unsafe { object(context, ERR_NULL_CTX) }
 }
 
 /// One part, or all, of a message.
@@ -366,8 +378,9 @@ unsafe fn begin<const BITS: usize>(
         if key.is_null() {
             return Err(ERR_NULL_EXP_KEY);
         }
-        // SAFETY: the caller's promise.
-        let ctx = unsafe { context(ctx) }?;
+        if ctx.is_null() {
+            return Err(ERR_NULL_CTX);
+        }
         if iv.is_null() {
             return Err(ERR_NULL_IV);
         }
@@ -378,14 +391,23 @@ unsafe fn begin<const BITS: usize>(
         let iv = unsafe { input(iv, iv_len, ERR_NULL_IV) }?;
         // SAFETY: as above.
         let aad = unsafe { input(aad, aad_len, ERR_NULL_AAD) }?;
-        let work = |key: LentKey<'_>| {
-            let mut stream = GcmStream::seal(&*key, iv).map_err(number_of)?;
-            stream.aad(aad).map_err(number_of)?;
-            stream.save(ctx);
-            Ok(())
+        let begin = |ctx: &mut GcmContext| {
+            let nonce = iv.first_chunk().filter(|_| iv.len() == 12);
+            if let Some(begun) = nonce.and_then(|nonce| GcmSaved::begun(nonce, aad)) {
+                *ctx = begun;
+                return Ok(());
+            }
+            let work = |key: LentKey<'_>| {
+                let mut stream = GcmStream::seal(&*key, iv).map_err(number_of)?;
+                stream.aad(aad).map_err(number_of)?;
+                stream.save(ctx);
+                Ok(())
+            };
+            // SAFETY: as above.
+            unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
         };
         // SAFETY: as above.
-        unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
+        unsafe { with_object(ctx, ERR_NULL_CTX, begin) }
     });
 }
 
@@ -436,16 +458,18 @@ unsafe fn go_on<const BITS: usize>(
     if key.is_null() {
         return Err(ERR_NULL_EXP_KEY);
     }
-    // SAFETY: the caller's promise.
-    let ctx = unsafe { context(ctx) }?;
-    let work = |key: LentKey<'_>| {
-        let mut stream = GcmStream::resume(&*key, seal, ctx).map_err(number_of)?;
-        work(&mut stream)?;
-        stream.save(ctx);
-        Ok(())
+    let go_on = |ctx: &mut GcmContext| {
+        let work = |key: LentKey<'_>| {
+            let mut stream = GcmStream::resume(&*key, seal, ctx).map_err(number_of)?;
+            work(&mut stream)?;
+            stream.save(ctx);
+            Ok(())
+        };
+        // SAFETY: the caller's promise.
+        unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
     };
     // SAFETY: as above.
-    unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
+    unsafe { with_object(ctx, ERR_NULL_CTX, go_on) }
 }
 
 macro_rules! update {
@@ -501,9 +525,15 @@ pub(super) unsafe extern "C" fn finalize<const BITS: usize>(
         }
         // SAFETY: the caller's promise.
         let place = unsafe { tag_place(tag, tag_len) }?;
+        let mut put = |tag: [u8; 16]| place.iter_mut().zip(tag).for_each(|(to, byte)| *to = byte);
+        // SAFETY: as above.
+        let whole = unsafe { with_object(ctx, ERR_NULL_CTX, |ctx| Ok(ctx.end_whole())) }?;
+        if let Some(tag) = whole {
+            put(tag);
+            return Ok(());
+        }
         let end = |stream: &mut GcmStream<&AeadKey>| {
-            let made = stream.tag().map_err(number_of)?;
-            place.iter_mut().zip(made).for_each(|(to, byte)| *to = byte);
+            put(stream.tag().map_err(number_of)?);
             Ok(())
         };
         // SAFETY: as above.

@@ -3,20 +3,20 @@
 use std::ffi::{c_int, c_void};
 
 use convoy_crypto::{
-    HashAlg, KeyBits,
+    KeyBits,
     manager::{
-        self, AesDecryptKey, AesEncryptKey, Buffer, HmacKeys, Iv, Job as Inner, JobCipher, Runner,
-        Span, XcbcKey, chaining_bytes, round_key_bytes,
+        self, AesDecryptKey, AesEncryptKey, Buffer, Iv, Job as Inner, JobCipher, Runner, Span,
+        XcbcKey, chaining_bytes, round_key_bytes,
     },
 };
 use zeroize::Zeroizing;
 
-use super::raw::{self, copied, cpu, input, noting, output, set_errno, set_global_errno};
+use super::raw::{copied, cpu, input, noting_of_secrets, output};
 use crate::{
     check::hmac_hash,
     types::{
         ERR_HASH_ALGO, ERR_KEY_LEN, ERR_MISSING_CPUFLAGS_INIT_MGR, ERR_NULL_AUTH, ERR_NULL_EXP_KEY,
-        ERR_NULL_KEY, ERR_NULL_MBMGR, ERR_NULL_SRC, Mgr,
+        ERR_NULL_KEY, ERR_NULL_SRC,
     },
 };
 
@@ -38,7 +38,7 @@ pub(super) unsafe extern "C" fn keyexp<const BITS: usize>(
     enc: *mut c_void,
     dec: *mut c_void,
 ) {
-    noting(|| {
+    noting_of_secrets(|| {
         let bits = const { bits(BITS) };
         let (cpu, room) = (cpu().ok_or(ERR_MISSING_CPUFLAGS_INIT_MGR)?, round_key_bytes(bits));
         // SAFETY: the caller's promise.
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn cmac_subkeys<const BITS: usize>(
     k1: *mut c_void,
     k2: *mut c_void,
 ) {
-    noting(|| {
+    noting_of_secrets(|| {
         let bits = const { bits(BITS) };
         // SAFETY: the caller's promise.
         let keys = unsafe { input(keys.cast(), round_key_bytes(bits) as u64, ERR_NULL_EXP_KEY) }?;
@@ -116,7 +116,7 @@ pub(super) unsafe extern "C" fn xcbc_keyexp(
     k2: *mut c_void,
     k3: *mut c_void,
 ) {
-    noting(|| {
+    noting_of_secrets(|| {
         // SAFETY: the caller's promise.
         let key = unsafe { input(key.cast(), 16, ERR_NULL_KEY) }?;
         let mut keys = XcbcKey::empty();
@@ -142,7 +142,7 @@ pub(super) unsafe extern "C" fn xcbc_keyexp(
 ///
 /// Each pointer is null, or `block` points to a block of the hash, and `out` to room for its chaining value.
 pub(super) unsafe extern "C" fn one_block<const HASH: u32>(block: *const c_void, out: *mut c_void) {
-    noting(|| {
+    noting_of_secrets(|| {
         let alg = hmac_hash(HASH).ok_or(ERR_HASH_ALGO)?;
         // SAFETY: the caller's promise.
         let block = unsafe { input(block.cast(), alg.block_bytes() as u64, ERR_NULL_SRC) }?;
@@ -155,50 +155,6 @@ pub(super) unsafe extern "C" fn one_block<const HASH: u32>(block: *const c_void,
         out.copy_from_slice(value);
         Ok(())
     });
-}
-
-/// Both chaining values of an HMAC's key; either may be left out.
-///
-/// # Safety
-///
-/// Each pointer is null, or `mgr` points to a manager, `key` to `key_len` bytes, and the others to room for a chaining value.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn imb_hmac_ipad_opad(
-    mgr: *mut Mgr,
-    hash: u32,
-    key: *const c_void,
-    key_len: usize,
-    ipad: *mut c_void,
-    opad: *mut c_void,
-) {
-    // SAFETY: the caller's promise.
-    let Ok(mgr) = (unsafe { raw::object(mgr, 0) }) else {
-        return set_global_errno(ERR_NULL_MBMGR);
-    };
-    let work = || {
-        if key.is_null() {
-            return Err(ERR_NULL_KEY);
-        }
-        let alg = hmac_hash(hash).ok_or(ERR_HASH_ALGO)?;
-        // As intel-ipsec-mb has it.
-        if alg == HashAlg::Md5 && key_len > alg.block_bytes() {
-            return Err(ERR_KEY_LEN);
-        }
-        // SAFETY: the caller's promise.
-        let key = unsafe { input(key.cast(), key_len as u64, ERR_NULL_KEY) }?;
-        let mut keys = HmacKeys::empty();
-        keys.set(cpu().ok_or(ERR_MISSING_CPUFLAGS_INIT_MGR)?, alg, key);
-        let (inner, outer) = keys.expose().ok_or(ERR_HASH_ALGO)?;
-        for (value, place) in [(inner, ipad), (outer, opad)] {
-            if !place.is_null() {
-                // SAFETY: as above.
-                let place = unsafe { output(place.cast(), value.len() as u64, ERR_NULL_AUTH) }?;
-                place.copy_from_slice(value);
-            }
-        }
-        Ok(())
-    };
-    set_errno(mgr, work().err().unwrap_or(0));
 }
 
 /// The round keys, chaining values and subkeys of a job, in the types that kernels read.

@@ -2,9 +2,8 @@
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
-    ffi::{c_int, c_void},
+    ffi::c_void,
     ptr,
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 use convoy_crypto::{Cpu, KeyLender, Tier, manager::Runner};
@@ -16,7 +15,7 @@ use super::{
     ring,
     state::{self, MANAGER_BYTES},
 };
-use crate::{check::Suite, types::*};
+use crate::types::*;
 
 /// The memory of managers that the library allocates.
 const LAYOUT: Layout = match Layout::from_size_align(MANAGER_BYTES, 64) {
@@ -41,7 +40,12 @@ pub extern "C" fn alloc_mb_mgr(flags: u64) -> *mut Mgr {
         return ptr::null_mut();
     }
     // SAFETY: there is as much memory as that function wants.
-    unsafe { imb_set_pointers_mb_mgr(memory.cast(), flags, 1) }
+    let mgr = unsafe { imb_set_pointers_mb_mgr(memory.cast(), flags, 1) };
+    if mgr.is_null() {
+        // SAFETY: it was allocated above.
+        unsafe { dealloc(memory, LAYOUT) };
+    }
+    mgr
 }
 
 /// Frees a manager of [`alloc_mb_mgr`]'s, wiped; null is nothing to free.
@@ -76,6 +80,12 @@ pub unsafe extern "C" fn imb_set_pointers_mb_mgr(
         set_global_errno(ERR_NULL_MBMGR);
         return ptr::null_mut();
     }
+    // As there, where the library was built without emulation of AES, as distributions build it.
+    #[cfg(abi_1)]
+    if flags & FLAG_AESNI_OFF != 0 {
+        set_global_errno(ERR_NO_AESNI_EMU);
+        return ptr::null_mut();
+    }
     let mgr = memory.cast::<Mgr>();
     if reset != 0 {
         // SAFETY: the caller's promise.
@@ -95,7 +105,8 @@ pub unsafe extern "C" fn imb_set_pointers_mb_mgr(
 /// The architecture that a tier counts as.
 fn arch_of(tier: Tier) -> u32 {
     match tier {
-        Tier::AesNi | Tier::Avx => ARCH_SSE,
+        Tier::AesNi => ARCH_SSE,
+        Tier::Avx => ARCH_AVX,
         Tier::Avx2 | Tier::Vaes256 => ARCH_AVX2,
         Tier::Avx512 | Tier::Vaes512 => ARCH_AVX512,
         _ => ARCH_NONE,
@@ -146,8 +157,8 @@ unsafe fn init(mgr: *mut Mgr, arch: Option<u32>) -> u32 {
     this.used_arch_type = if [Tier::Vaes256, Tier::Vaes512].contains(&tier) { 2 } else { 1 };
     this.features = imb_get_feature_flags();
     this.functions = functions();
-    this.submit_aead_burst = Some(burst::submit_aead_burst);
-    this.submit_aead_burst_nocheck = Some(burst::submit_aead_burst);
+    #[cfg(not(abi_1))]
+    super::later::set_functions(&mut this.later);
     set_errno(this, 0);
     // SAFETY: the pointer says that the memory follows.
     unsafe { state::make(mgr, runner, lender) };
@@ -231,11 +242,6 @@ fn functions() -> Functions {
         submit_cipher_burst_nocheck: Some(burst::submit_cipher_burst),
         submit_hash_burst: Some(burst::submit_hash_burst),
         submit_hash_burst_nocheck: Some(burst::submit_hash_burst),
-        cfb_one_256: Some(direct::cfb_one::<256>),
-        ecb_quic: [CIPHER; 2],
-        set_suite_id: Some(set_suite_id),
-        chacha_quic: [CIPHER; 2],
-        sm4_keyexp: CIPHER,
     }
 }
 
@@ -265,6 +271,18 @@ pub unsafe extern "C" fn init_mb_mgr_sse(mgr: *mut Mgr) {
     unsafe { init(mgr, Some(ARCH_SSE)) };
 }
 
+/// Makes a manager ready, with kernels for registers of 128 bits that are written apart from what is read (AVX).
+///
+/// # Safety
+///
+/// As for [`init_mb_mgr_auto`].
+#[cfg(abi_1)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn init_mb_mgr_avx(mgr: *mut Mgr) {
+    // SAFETY: the caller's promise.
+    unsafe { init(mgr, Some(ARCH_AVX)) };
+}
+
 /// Makes a manager ready, with kernels for registers of 256 bits.
 ///
 /// # Safety
@@ -285,46 +303,4 @@ pub unsafe extern "C" fn init_mb_mgr_avx2(mgr: *mut Mgr) {
 pub unsafe extern "C" fn init_mb_mgr_avx512(mgr: *mut Mgr) {
     // SAFETY: the caller's promise.
     unsafe { init(mgr, Some(ARCH_AVX512)) };
-}
-
-/// Stamps a job with the numbers that bursts want, by what it asks for.
-///
-/// # Safety
-///
-/// Each is null, or points to a manager and a job.
-unsafe extern "C" fn set_suite_id(_: *mut Mgr, job: *mut Job) {
-    // SAFETY: the caller's promise.
-    if let Ok(job) = unsafe { raw::object(job, 0) } {
-        job.suite_id = Suite::of(job).id(job.chain_order);
-    }
-}
-
-/// Stamps a job for bursts, and numbers its session; 0 if what it asks for is not in the set.
-///
-/// # Safety
-///
-/// Each is null, or points to a manager and a job.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn imb_set_session(mgr: *mut Mgr, job: *mut Job) -> u32 {
-    static SESSIONS: AtomicU32 = AtomicU32::new(1);
-    // SAFETY: the caller's promise.
-    let Ok(mgr) = (unsafe { raw::object(mgr, 0) }) else {
-        set_global_errno(ERR_NULL_MBMGR);
-        return 0;
-    };
-    // SAFETY: as above.
-    let Ok(job) = (unsafe { raw::object(job, 0) }) else {
-        set_errno(mgr, ERR_NULL_JOB);
-        return 0;
-    };
-    let suite = Suite::of(job);
-    let checked: Result<(), c_int> = suite.check();
-    set_errno(mgr, checked.err().unwrap_or(0));
-    if checked.is_err() {
-        return 0;
-    }
-    job.suite_id = suite.id(job.chain_order);
-    // Zero is none.
-    job.session_id = SESSIONS.fetch_add(1, Ordering::Relaxed).max(1);
-    job.session_id
 }

@@ -5,22 +5,19 @@ use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
 };
 
-use super::{
-    burst,
-    raw::{global_errno, set_global_errno},
-};
+use super::raw::{global_errno, set_global_errno};
 use crate::types::*;
 
 /// The version whose interface this is, as text.
 #[unsafe(no_mangle)]
 pub extern "C" fn imb_get_version_str() -> *const c_char {
-    c"2.0.2".as_ptr()
+    VERSION_TEXT.as_ptr()
 }
 
 /// The version whose interface this is, a byte for each of its numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn imb_get_version() -> c_uint {
-    0x2_0002
+    VERSION_NUM
 }
 
 /// What went wrong last: with this manager, or else in the library.
@@ -82,76 +79,6 @@ pub unsafe extern "C" fn imb_clear_mem(memory: *mut c_void, size: usize) {
     zeroize::Zeroize::zeroize(bytes);
 }
 
-/// The best size of a burst of one cipher: as many as are worked on together.
-///
-/// # Safety
-///
-/// `out` is null or points to a number.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn imb_cipher_burst_get_size(
-    mgr: *const Mgr,
-    cipher: u32,
-    out: *mut c_uint,
-) -> c_int {
-    let known = burst::has_cipher(cipher);
-    // SAFETY: the caller's promise.
-    unsafe { burst_size(mgr, out, if known { 0 } else { ERR_CIPH_MODE }) }
-}
-
-/// The same of one hash.
-///
-/// # Safety
-///
-/// As for [`imb_cipher_burst_get_size`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn imb_hash_burst_get_size(
-    mgr: *const Mgr,
-    hash: u32,
-    out: *mut c_uint,
-) -> c_int {
-    let known = burst::has_hash(hash);
-    // SAFETY: the caller's promise.
-    unsafe { burst_size(mgr, out, if known { 0 } else { ERR_HASH_ALGO }) }
-}
-
-/// The same of one AEAD.
-///
-/// # Safety
-///
-/// As for [`imb_cipher_burst_get_size`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn imb_aead_burst_get_size(
-    mgr: *const Mgr,
-    aead: u32,
-    out: *mut c_uint,
-) -> c_int {
-    let error = if aead == CIPHER_CCM { 0 } else { ERR_CIPH_MODE };
-    // SAFETY: the caller's promise.
-    unsafe { burst_size(mgr, out, error) }
-}
-
-/// # Safety
-///
-/// As for [`imb_cipher_burst_get_size`].
-unsafe fn burst_size(mgr: *const Mgr, out: *mut c_uint, error: c_int) -> c_int {
-    if mgr.is_null() {
-        return ERR_NULL_MBMGR;
-    }
-    if out.is_null() || !out.is_aligned() {
-        return ERR_NULL_BURST;
-    }
-    let size = if error == 0 { super::state::CHUNK as c_uint } else { 0 };
-    // SAFETY: the caller's promise.
-    unsafe { out.write(size) };
-    error
-}
-
-/// Refused: SM4 is not in the set. It is there so that programs which name it can be linked.
-#[unsafe(no_mangle)]
-pub extern "C" fn imb_sm4_gcm_pre(_: *mut Mgr, _: *const c_void, _: *mut GcmKey) {
-    set_global_errno(ERR_CIPH_MODE);
-}
-
 /// Functions outside the set that programs may call by name. Each notes an error and does nothing; what a program is told otherwise is what
 /// they return. In the calling convention of x86-64 they need not know their arguments.
 macro_rules! refused {
@@ -164,53 +91,14 @@ macro_rules! refused {
         }
     )*};
 }
+#[cfg(not(abi_1))]
+pub(super) use refused;
 
 refused! {
-    des_key_schedule = ERR_CIPH_MODE, des_cfb_one = ERR_CIPH_MODE,
+    des_key_schedule = ERR_CIPH_MODE,
     zuc_eea3_iv_gen = ERR_CIPH_MODE, zuc_eia3_iv_gen = ERR_HASH_ALGO,
     kasumi_f8_iv_gen = ERR_CIPH_MODE, kasumi_f9_iv_gen = ERR_HASH_ALGO,
     snow3g_f8_iv_gen = ERR_CIPH_MODE, snow3g_f9_iv_gen = ERR_HASH_ALGO
-}
-
-/// Remembers a function to be told of self-tests. There are none, so it is not called.
-///
-/// # Safety
-///
-/// `mgr` is null or points to a manager.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn imb_self_test_set_cb(
-    mgr: *mut Mgr,
-    function: Option<SelfTestFn>,
-    argument: *mut c_void,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let Ok(mgr) = (unsafe { super::raw::object(mgr, 0) }) else { return ERR_NULL_MBMGR };
-    (mgr.self_test, mgr.self_test_arg) = (function, argument);
-    0
-}
-
-/// The system's number for a wrong argument.
-const INVALID: c_int = 22;
-
-/// Tells what [`imb_self_test_set_cb`] was given.
-///
-/// # Safety
-///
-/// `mgr` is null or points to a manager; the others are null, or point to room for a pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn imb_self_test_get_cb(
-    mgr: *mut Mgr,
-    function: *mut Option<SelfTestFn>,
-    argument: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let Ok(mgr) = (unsafe { super::raw::object(mgr, 0) }) else { return ERR_NULL_MBMGR };
-    // SAFETY: as above.
-    let Ok(function) = (unsafe { super::raw::object(function, 0) }) else { return INVALID };
-    // SAFETY: as above.
-    let Ok(argument) = (unsafe { super::raw::object(argument, 0) }) else { return INVALID };
-    (*function, *argument) = (mgr.self_test, mgr.self_test_arg);
-    0
 }
 
 /// Stands for every function of a cipher that is not in the set.

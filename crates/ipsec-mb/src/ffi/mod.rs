@@ -11,12 +11,16 @@ mod direct;
 pub(crate) mod functions;
 mod gcm;
 mod keys;
+#[cfg(not(abi_1))]
+mod later;
 mod manager;
 mod misc;
 #[cfg(test)]
 mod misuse_tests;
 mod packets;
+#[cfg(not(abi_1))]
 mod quic;
+#[cfg(not(abi_1))]
 mod quic_hp;
 mod raw;
 mod ring;
@@ -24,8 +28,11 @@ mod sgl;
 mod state;
 mod work;
 
-pub use keys::imb_hmac_ipad_opad;
+#[cfg(not(abi_1))]
+pub use later::*;
 pub use manager::*;
 pub use misc::*;
+#[cfg(not(abi_1))]
 pub use quic::*;
+#[cfg(not(abi_1))]
 pub use quic_hp::*;

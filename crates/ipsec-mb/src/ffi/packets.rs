@@ -31,6 +31,7 @@ pub(super) unsafe fn run(
 ) -> (ArrayVec<Task, CHUNK>, Option<c_int>) {
     let (mut others, mut error) = (ArrayVec::new(), None);
     let mut packets = ArrayVec::<&Task, CHUNK>::new();
+    let mut copied = ArrayVec::<&Task, CHUNK>::new();
     for task in tasks {
         match task.suite.cipher {
             CIPHER_GCM | CIPHER_CHACHA20_POLY1305 => {
@@ -40,9 +41,11 @@ pub(super) unsafe fn run(
                 if writes_aad(job) {
                     // SAFETY: as above.
                     error = unsafe { in_steps(lender, task, job) }.err().or(error);
-                } else if gcm && !(job.iv_len == 12 && key_of(task, job).is_aligned()) {
+                } else if gcm && job.iv_len != 12 {
                     // SAFETY: as above.
                     error = unsafe { alone(lender, task, job) }.err().or(error);
+                } else if gcm && !gcm::are_in_place(key_of(task, job)) {
+                    copied.push(task);
                 } else {
                     packets.push(task);
                 }
@@ -56,14 +59,23 @@ pub(super) unsafe fn run(
     }
     if !packets.is_empty() {
         // SAFETY: the caller's promise.
-        error = unsafe { burst(lender, slots, &packets) }.err().or(error);
+        error = unsafe { burst(lender, slots, &packets, None) }.err().or(error);
+    }
+    // SAFETY: the caller's promise.
+    let key = |task: &Task| (key_of(task, unsafe { &*task.job }), task.suite.bits());
+    for group in copied.chunk_by(|one, next| key(one) == key(next)) {
+        let Some(first) = group.first() else { continue };
+        // SAFETY: the caller's promise.
+        let work = |tables: &GcmTables| unsafe { burst(lender, slots, group, Some(tables)) };
+        // SAFETY: as above.
+        error = unsafe { gcm::with_tables(key(first).0, work) }.err().or(error);
     }
     (others, error)
 }
 
 /// The key data of a job of GCM.
-fn key_of(task: &Task, job: &Job) -> *const GcmTables {
-    if task.suite.is_encrypt() { job.enc_keys.cast() } else { job.dec_keys.cast() }
+fn key_of(task: &Task, job: &Job) -> *const GcmKey {
+    if task.suite.is_encrypt() { job.enc_keys } else { job.dec_keys }
 }
 
 /// What a job of an AEAD adds.
@@ -95,7 +107,7 @@ unsafe fn in_steps(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_i
         // SAFETY: the caller's promise.
         let work = |key: LentKey<'_>| unsafe { steps(&mut saved, &key, task, job) };
         // SAFETY: as above.
-        unsafe { gcm::with_key(lender, bits, key_of(task, job).cast(), work) }
+        unsafe { gcm::with_key(lender, bits, key_of(task, job), work) }
     } else {
         let mut secret = ChaChaSecret::EMPTY;
         // SAFETY: as above.
@@ -135,7 +147,7 @@ unsafe fn steps(
     done.and(tag).map_err(number_of)
 }
 
-/// A job of GCM with an IV of any length, or with key data anywhere.
+/// A job of GCM with an IV of any length.
 ///
 /// # Safety
 ///
@@ -153,14 +165,14 @@ unsafe fn alone(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_int>
         unsafe { gcm::job(&key, seal, (from, job.dst, job.cipher_len), iv, aad) }
     };
     // SAFETY: as above.
-    let made = unsafe { gcm::with_key(lender, bits, key_of(task, job).cast(), work) };
+    let made = unsafe { gcm::with_key(lender, bits, key_of(task, job), work) };
     let status = if made.is_ok() { STATUS_COMPLETED } else { STATUS_INVALID_ARGS };
     // SAFETY: as above.
     unsafe { finish(task, &made.unwrap_or_default(), status) };
     made.map(|_| ())
 }
 
-/// Works on jobs with IVs of 12 bytes.
+/// Works on jobs with IVs of 12 bytes: over the key data that each points to, or all over `tables`, a copy of that.
 ///
 /// # Safety
 ///
@@ -169,6 +181,7 @@ unsafe fn burst(
     lender: &KeyLender,
     slots: &mut [Slot; CHUNK],
     tasks: &[&Task],
+    tables: Option<&GcmTables>,
 ) -> Result<(), c_int> {
     for (task, Slot { secret, .. }) in tasks.iter().zip(&mut *slots) {
         // SAFETY: the caller's promise.
@@ -193,8 +206,9 @@ unsafe fn burst(
             // Packets of one key come one after another, mostly.
             let this = (key_of(task, job), task.suite.bits());
             if let (false, Some(bits)) = (this == last, this.1) {
-                // SAFETY: it is aligned and not null, any bytes are tables, and the caller promises the rest.
-                keys.push(lender.gcm(bits, unsafe { &*this.0 }));
+                // SAFETY: without a copy they are in place, and checked not to be null; any bytes are tables.
+                let tables = tables.unwrap_or_else(|| unsafe { &*this.0.cast() });
+                keys.push(lender.gcm(bits, tables));
                 last = this;
             }
         }

@@ -47,6 +47,14 @@ pub(super) fn noting(work: impl FnOnce() -> Result<(), c_int>) {
     });
 }
 
+/// The same of a function that copies secrets, which leaves nothing of them in registers: C's library copies with the widest.
+pub(super) fn noting_of_secrets(work: impl FnOnce() -> Result<(), c_int>) {
+    noting(work);
+    if let Ok(lender) = lender() {
+        lender.wipe_registers();
+    }
+}
+
 /// What is noted for a defect: the system's number for what cannot be recovered, as the header has none.
 pub(super) const INTERNAL: c_int = 131;
 
@@ -141,6 +149,34 @@ pub(super) unsafe fn object<'a, T>(pointer: *mut T, error: c_int) -> Result<&'a 
     }
     // SAFETY: the pointer is aligned and not null, and the caller promises the rest.
     Ok(unsafe { &mut *pointer })
+}
+
+/// Works on an object of integers that programs may have anywhere: where it is not aligned, on a copy that is put back and wiped.
+///
+/// # Safety
+///
+/// If not null, `pointer` points to a `T`, any bytes of which are a value, and that nobody else reads or writes meanwhile.
+#[inline]
+pub(super) unsafe fn with_object<T: Copy, R>(
+    pointer: *mut T,
+    error: c_int,
+    work: impl FnOnce(&mut T) -> Result<R, c_int>,
+) -> Result<R, c_int> {
+    if pointer.is_null() {
+        return Err(error);
+    }
+    if pointer.is_aligned() {
+        // SAFETY: the pointer is aligned and not null, and the caller promises the rest.
+        return work(unsafe { &mut *pointer });
+    }
+    // SAFETY: the caller's promise.
+    let mut copy = unsafe { pointer.read_unaligned() };
+    let done = work(&mut copy);
+    // SAFETY: as above.
+    unsafe { pointer.write_unaligned(copy) };
+    // SAFETY: it is made of integers, and used no more.
+    unsafe { zeroize::zeroize_flat_type(&raw mut copy) };
+    done
 }
 
 /// Brings text to where it is worked on, and gives that.

@@ -277,8 +277,8 @@ unsafe fn check_burst(
         check(next, suite).map_err(|error| (i, error))?;
         // SAFETY: the caller's promise.
         unsafe { sgl::check(next) }.map_err(|error| (i, error))?;
-        if is_checked && next.suite_id != suite.id(next.chain_order) {
-            return Err((i, ERR_BURST_SUITE_ID));
+        if is_checked {
+            next.session.check(suite.id(next.chain_order)).map_err(|error| (i, error))?;
         }
     }
     Ok(())

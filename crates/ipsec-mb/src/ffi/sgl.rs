@@ -9,7 +9,7 @@ use convoy_crypto::{
 
 use super::{
     gcm::{number_of, with_key},
-    raw::{copied, input, object, text},
+    raw::{copied, input, text, with_object},
     work::{Task, finish},
 };
 use crate::{
@@ -121,9 +121,9 @@ pub(super) unsafe fn run(lender: &KeyLender, task: &Task) -> Result<(), c_int> {
         let work = |key: LentKey<'_>| {
             let context = job.pointer::<GcmContext>(2).cast_mut();
             // SAFETY: as above.
-            let context = unsafe { object(context, ERR_JOB_NULL_SGL_CTX) }?;
+            let work = |context: &mut GcmContext| unsafe { parts(context, &key, seal, job) };
             // SAFETY: as above.
-            unsafe { parts(context, &key, seal, job) }
+            unsafe { with_object(context, ERR_JOB_NULL_SGL_CTX, work) }
         };
         let bits = task.suite.bits().ok_or(ERR_JOB_KEY_LEN)?;
         // SAFETY: as above.
@@ -133,10 +133,13 @@ pub(super) unsafe fn run(lender: &KeyLender, task: &Task) -> Result<(), c_int> {
         // SAFETY: as above.
         secret.set(&unsafe { copied(job.enc_keys.cast(), ERR_JOB_NULL_KEY) }?);
         let context = job.pointer::<ChaChaContext>(2).cast_mut();
+        let key = lender.chacha20_poly1305(&secret);
+        let work = |context: &mut ChaChaContext| {
+            // SAFETY: as above.
+            unsafe { parts(&mut context.saved, &key, seal, job) }
+        };
         // SAFETY: as above.
-        let context = unsafe { object(context, ERR_JOB_NULL_SGL_CTX) }?;
-        // SAFETY: as above.
-        unsafe { parts(&mut context.saved, &lender.chacha20_poly1305(&secret), seal, job) }
+        unsafe { with_object(context, ERR_JOB_NULL_SGL_CTX, work) }
     };
     let status = if done.is_ok() { STATUS_COMPLETED } else { STATUS_INVALID_ARGS };
     if let Ok(Some(tag)) = done {

@@ -7,7 +7,7 @@ use convoy_crypto::{
     manager::{AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, Runner, XcbcKey},
 };
 
-use crate::types::Mgr;
+use crate::types::{Mgr, OOO};
 
 /// Jobs that are worked on together.
 pub(super) const CHUNK: usize = 64;
@@ -37,10 +37,11 @@ pub(super) struct Slot {
 /// The mark itself.
 const ROAD_BLOCK: u64 = 0xdead_cafe_dead_cafe;
 
-/// Slots to an out-of-order manager, of which a manager has 41: with more of them, all would not be seen.
+/// Slots to an out-of-order manager: with more of them, all would not be seen.
 const SLOTS_SEEN: usize = 2;
 
-const _: () = assert!(CHUNK <= 41 * SLOTS_SEEN && SLOTS_SEEN * size_of::<Slot>() < 8192);
+// The first pointer does not lead to slots.
+const _: () = assert!(CHUNK <= (OOO - 1) * SLOTS_SEEN && SLOTS_SEEN * size_of::<Slot>() < 8192);
 
 /// What works on a manager's jobs.
 #[repr(C)]
@@ -99,9 +100,9 @@ pub(super) unsafe fn make(mgr: *mut Mgr, runner: Runner, lender: KeyLender) {
 }
 
 /// What the pointers to out-of-order managers lead to: the first to the state, the others to its slots.
-pub(super) fn pointers(mgr: *mut Mgr) -> [*mut c_void; 42] {
+pub(super) fn pointers(mgr: *mut Mgr) -> [*mut c_void; OOO] {
     let state = place(mgr);
-    let mut pointers = [state.cast(); 42];
+    let mut pointers = [state.cast(); OOO];
     for (i, pointer) in pointers.iter_mut().skip(1).enumerate() {
         let at = i % (CHUNK / SLOTS_SEEN) * SLOTS_SEEN * size_of::<Slot>();
         *pointer = field(state, offset_of!(State, slots) + at);

@@ -4,7 +4,7 @@ use std::{ffi::c_void, ptr};
 
 use convoy_crypto::manager::{ChaChaSaved, GcmSaved};
 
-use super::CustomFn;
+use super::{CustomFn, Session};
 
 /// `IMB_JOB`.
 #[repr(C)]
@@ -60,10 +60,8 @@ pub struct Job {
     pub sgl_state: u32,
     /// Of a cipher that is not in the set.
     pub next_iv: *mut c_void,
-    /// What `imb_set_session` made of modes, direction, order and key size.
-    pub suite_id: [u32; 2],
-    /// The number that `imb_set_session` gave.
-    pub session_id: u32,
+    /// What version 2 has besides.
+    pub session: Session,
 }
 
 impl Job {
@@ -94,8 +92,7 @@ impl Job {
         hash_func: None,
         sgl_state: 0,
         next_iv: ptr::null_mut(),
-        suite_id: [0; 2],
-        session_id: 0,
+        session: Session::NONE,
     };
 
     /// One of the union's fields as a pointer.
@@ -103,9 +100,6 @@ impl Job {
         ptr::with_exposed_provenance(self.u.get(field).copied().unwrap_or(0))
     }
 }
-
-/// Bytes of `struct gcm_key_data`, which has this alignment only in programs that define `LINUX`.
-pub const GCM_KEY_BYTES: usize = 1264;
 
 /// `struct gcm_key_data`: key tables, wherever they lie.
 pub type GcmKey = c_void;
@@ -115,7 +109,7 @@ pub type GcmContext = GcmSaved;
 
 /// `struct chacha20_poly1305_context_data`, of which programs need to know the size alone.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ChaChaContext {
     pub(crate) saved: ChaChaSaved,
     unused: [u64; 10],

@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use super::{
     BurstFn, CfbFn, ChaChaFinalizeFn, ChaChaInitFn, ChaChaUpdateFn, CipherBurstFn, GcmFinalizeFn,
     GcmFn, GcmInitFn, GcmInitVarIvFn, GcmPreFn, GcmPrecompFn, GcmUpdateFn, GhashFn, GmacFn,
-    HashBurstFn, HashFn, Job, JobFn, KeyFn, OneBlockFn, QueueSizeFn, RefusedFn, SelfTestFn,
-    SetSuiteFn, XcbcKeyFn,
+    HashBurstFn, HashFn, Job, JobFn, KeyFn, Later, OOO, OneBlockFn, QueueSizeFn, RefusedFn,
+    XcbcKeyFn,
 };
 
 /// `IMB_MAX_BURST_SIZE`.
@@ -14,7 +14,7 @@ pub const MAX_BURST: usize = 128;
 /// `IMB_MAX_JOBS`.
 pub const MAX_JOBS: usize = 2 * MAX_BURST;
 
-/// The functions of `IMB_MGR` in front of its self-test. Arrays of three are by AES key size.
+/// The functions of `IMB_MGR` that both versions have. Arrays of three are by AES key size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Functions {
@@ -108,16 +108,6 @@ pub struct Functions {
     pub submit_hash_burst: Option<HashBurstFn>,
     /// `submit_hash_burst_nocheck`.
     pub submit_hash_burst_nocheck: Option<HashBurstFn>,
-    /// `aes256_cfb_one`.
-    pub cfb_one_256: Option<CfbFn>,
-    /// `aes_ecb_128_quic` and `aes_ecb_256_quic`.
-    pub ecb_quic: [Option<RefusedFn>; 2],
-    /// `set_suite_id`.
-    pub set_suite_id: Option<SetSuiteFn>,
-    /// `chacha20_poly1305_quic` and `chacha20_hp_quic`.
-    pub chacha_quic: [Option<RefusedFn>; 2],
-    /// `sm4_keyexp`.
-    pub sm4_keyexp: Option<RefusedFn>,
 }
 
 /// `IMB_MGR`.
@@ -133,7 +123,7 @@ pub struct Mgr {
     pub features: u64,
     reserved: [u64; 4],
     reserved2: [u8; 7],
-    /// The type within an architecture.
+    /// The type within an architecture; version 1 has nothing here.
     pub used_arch_type: u8,
     /// `IMB_ARCH_*`.
     pub used_arch: u32,
@@ -141,14 +131,8 @@ pub struct Mgr {
     pub errno: c_int,
     /// What the macros of the header call.
     pub functions: Functions,
-    /// Called by nobody.
-    pub self_test: Option<SelfTestFn>,
-    /// Its argument.
-    pub self_test_arg: *mut c_void,
-    /// `submit_aead_burst`.
-    pub submit_aead_burst: Option<CipherBurstFn>,
-    /// `submit_aead_burst_nocheck`.
-    pub submit_aead_burst_nocheck: Option<CipherBurstFn>,
+    /// What version 2 has besides.
+    pub later: Later,
     /// The offset in bytes of the earliest job that was not handed back, -1 if there is none.
     pub earliest_job: c_int,
     /// The offset in bytes of the job that is filled in next.
@@ -156,5 +140,5 @@ pub struct Mgr {
     /// The ring.
     pub jobs: [Job; MAX_JOBS],
     /// Pointers to out-of-order managers.
-    pub ooo: [*mut c_void; 42],
+    pub ooo: [*mut c_void; OOO],
 }

@@ -1,6 +1,6 @@
 //! Numbers of algorithms, states and errors.
 
-use std::ffi::c_int;
+use super::version::LATE_ERRORS as LATE;
 
 macro_rules! numbers {
     ($kind:ty: $($name:ident = $value:expr),* $(,)?) => {$(
@@ -10,7 +10,7 @@ macro_rules! numbers {
 }
 
 numbers! { u32:
-    ARCH_NONE = 0, ARCH_SSE = 1, ARCH_AVX2 = 2, ARCH_AVX512 = 3,
+    ARCH_NONE = 0,
     STATUS_BEING_PROCESSED = 0, STATUS_COMPLETED_CIPHER = 1, STATUS_COMPLETED_AUTH = 2,
     STATUS_COMPLETED = 3, STATUS_INVALID_ARGS = 4, STATUS_INTERNAL_ERROR = 5,
     DIR_ENCRYPT = 1, DIR_DECRYPT = 2,
@@ -18,18 +18,18 @@ numbers! { u32:
     CIPHER_CBC = 1, CIPHER_CNTR = 2, CIPHER_NULL = 3, CIPHER_GCM = 5, CIPHER_CUSTOM = 6,
     CIPHER_CCM = 9, CIPHER_ECB = 12, CIPHER_CNTR_BITLEN = 13, CIPHER_CHACHA20 = 18,
     CIPHER_CHACHA20_POLY1305 = 19, CIPHER_CHACHA20_POLY1305_SGL = 20, CIPHER_GCM_SGL = 23,
-    CIPHER_CFB = 26, CIPHER_NUM = 29,
+    CIPHER_CFB = 26,
     SGL_INIT = 0, SGL_UPDATE = 1, SGL_COMPLETE = 2, SGL_ALL = 3,
     AUTH_HMAC_SHA_1 = 1, AUTH_HMAC_SHA_224 = 2, AUTH_HMAC_SHA_256 = 3, AUTH_HMAC_SHA_384 = 4,
     AUTH_HMAC_SHA_512 = 5, AUTH_AES_XCBC = 6, AUTH_MD5 = 7, AUTH_NULL = 8, AUTH_AES_GMAC = 9,
     AUTH_CUSTOM = 10, AUTH_AES_CCM = 11, AUTH_AES_CMAC = 12, AUTH_SHA_1 = 13, AUTH_SHA_224 = 14,
-    AUTH_SHA_256 = 15, AUTH_SHA_384 = 16, AUTH_SHA_512 = 17, AUTH_AES_CMAC_BITLEN = 18, AUTH_AES_GMAC_128 = 24, AUTH_AES_GMAC_192 = 25,
-    AUTH_AES_GMAC_256 = 26, AUTH_AES_CMAC_256 = 27, AUTH_POLY1305 = 28, AUTH_CHACHA20_POLY1305 = 29,
-    AUTH_CHACHA20_POLY1305_SGL = 30, AUTH_GCM_SGL = 33, AUTH_GHASH = 46, AUTH_NUM = 50,
+    AUTH_SHA_256 = 15, AUTH_SHA_384 = 16, AUTH_SHA_512 = 17, AUTH_AES_CMAC_BITLEN = 18,
+    AUTH_AES_GMAC_128 = 24, AUTH_AES_GMAC_192 = 25, AUTH_AES_GMAC_256 = 26, AUTH_AES_CMAC_256 = 27,
+    AUTH_POLY1305 = 28, AUTH_CHACHA20_POLY1305 = 29, AUTH_CHACHA20_POLY1305_SGL = 30, AUTH_GCM_SGL = 33, AUTH_GHASH = 46,
 }
 
 numbers! { u64:
-    FLAG_SHANI_OFF = 1, FLAG_GFNI_OFF = 1 << 1,
+    FLAG_SHANI_OFF = 1,
     FEATURE_SHANI = 1, FEATURE_AESNI = 1 << 1, FEATURE_PCLMULQDQ = 1 << 2, FEATURE_CMOV = 1 << 3,
     FEATURE_SSE4_2 = 1 << 4, FEATURE_AVX = 1 << 5, FEATURE_AVX2 = 1 << 6,
     FEATURE_AVX512F = 1 << 7, FEATURE_AVX512DQ = 1 << 8, FEATURE_AVX512CD = 1 << 9,
@@ -40,28 +40,26 @@ numbers! { u64:
 }
 
 macro_rules! errors {
-    ($($name:ident = $value:expr, $text:literal;)*) => {
+    ($function:ident, else $or:expr; $($name:ident = $value:expr, $text:literal;)*) => {
         $(
             #[doc = concat!("`IMB_", stringify!($name), "`: ", $text, ".")]
-            pub const $name: c_int = $value;
+            pub const $name: std::ffi::c_int = $value;
         )*
 
         /// What an error number means.
-        pub(crate) const fn error_text(number: c_int) -> Option<&'static std::ffi::CStr> {
+        pub(crate) fn $function(number: std::ffi::c_int) -> Option<&'static std::ffi::CStr> {
             match number {
-                $($value => {
-                    match std::ffi::CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
-                        Ok(text) => Some(text),
-                        Err(_) => None,
-                    }
+                $($name => {
+                    std::ffi::CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()).ok()
                 })*
-                _ => None,
+                _ => $or(number),
             }
         }
     };
 }
+pub(super) use errors;
 
-errors! {
+errors! { error_text, else super::version::own_error_text;
     ERR_NULL_MBMGR = 2001, "the manager is null, or was not initialised";
     ERR_JOB_NULL_SRC = 2002, "the job's source is null";
     ERR_JOB_NULL_DST = 2003, "the job's destination is null";
@@ -99,20 +97,18 @@ errors! {
     ERR_SRC_OFFSET = 2035, "the offset is wrong";
     ERR_NULL_AUTH_KEY = 2036, "the hash's key is null";
     ERR_NULL_CTX = 2037, "the context is null";
-    ERR_JOB_NULL_HMAC_OPAD = 2038, "the outer value of the job's HMAC is null";
-    ERR_JOB_NULL_HMAC_IPAD = 2039, "the inner value of the job's HMAC is null";
-    ERR_JOB_NULL_XCBC_K1_EXP = 2040, "K1 of the job's XCBC is null";
-    ERR_JOB_NULL_XCBC_K2 = 2041, "K2 of the job's XCBC is null";
-    ERR_JOB_NULL_XCBC_K3 = 2042, "K3 of the job's XCBC is null";
-    ERR_JOB_CIPH_DIR = 2043, "the job's direction is none";
-    ERR_JOB_NULL_GHASH_INIT_TAG = 2044, "the job's first value of GHASH is null";
-    ERR_MISSING_CPUFLAGS_INIT_MGR = 2045, "the processor lacks what this manager needs";
-    ERR_NULL_JOB = 2046, "the job is null";
-    ERR_QUEUE_SPACE = 2047, "the queue has no room for so many jobs";
-    ERR_NULL_BURST = 2048, "the array of jobs is null";
-    ERR_BURST_SIZE = 2049, "the burst has too many jobs";
-    ERR_BURST_OOO = 2050, "the burst's jobs are not those that come next";
-    ERR_SELFTEST = 2051, "the self-test failed";
-    ERR_BURST_SUITE_ID = 2052, "the burst's jobs were not set up by imb_set_session";
-    ERR_JOB_SGL_STATE = 2053, "the job's state of a message in parts is none";
+    ERR_JOB_NULL_HMAC_OPAD = LATE + 1, "the outer value of the job's HMAC is null";
+    ERR_JOB_NULL_HMAC_IPAD = LATE + 2, "the inner value of the job's HMAC is null";
+    ERR_JOB_NULL_XCBC_K1_EXP = LATE + 3, "K1 of the job's XCBC is null";
+    ERR_JOB_NULL_XCBC_K2 = LATE + 4, "K2 of the job's XCBC is null";
+    ERR_JOB_NULL_XCBC_K3 = LATE + 5, "K3 of the job's XCBC is null";
+    ERR_JOB_CIPH_DIR = LATE + 6, "the job's direction is none";
+    ERR_JOB_NULL_GHASH_INIT_TAG = LATE + 7, "the job's first value of GHASH is null";
+    ERR_MISSING_CPUFLAGS_INIT_MGR = LATE + 8, "the processor lacks what this manager needs";
+    ERR_NULL_JOB = LATE + 9, "the job is null";
+    ERR_QUEUE_SPACE = LATE + 10, "the queue has no room for so many jobs";
+    ERR_NULL_BURST = LATE + 11, "the array of jobs is null";
+    ERR_BURST_SIZE = LATE + 12, "the burst has too many jobs";
+    ERR_BURST_OOO = LATE + 13, "the burst's jobs are not those that come next";
+    ERR_SELFTEST = LATE + 14, "the self-test failed";
 }

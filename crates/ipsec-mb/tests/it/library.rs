@@ -6,10 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use convoy_ipsec_mb::{
-    ffi,
-    types::{Functions, Job, Mgr},
-};
+use stand_in::{ffi, types::*};
 
 type Alloc = unsafe extern "C" fn(u64) -> *mut Mgr;
 type Free = unsafe extern "C" fn(*mut Mgr);
@@ -45,8 +42,14 @@ impl Library {
             alloc,
             free: ffi::free_mb_mgr,
             init: ffi::init_mb_mgr_auto,
+            #[cfg(not(abi_1))]
             ipad_opad: Some(ffi::imb_hmac_ipad_opad),
+            #[cfg(not(abi_1))]
             set_session: Some(ffi::imb_set_session),
+            #[cfg(abi_1)]
+            ipad_opad: None,
+            #[cfg(abi_1)]
+            set_session: None,
             version: ffi::imb_get_version(),
         })
     }
@@ -90,6 +93,18 @@ impl Library {
         self.exports.version >= 2 << 16
     }
 
+    /// Whether jobs may ask for a cipher: that of CFB came with version 2.
+    pub(crate) fn has_cipher(&self, cipher: u32) -> bool {
+        cipher < CIPHER_NUM && (cipher != CIPHER_CFB || self.has_sessions())
+    }
+
+    /// What a manager of version 2 has besides.
+    #[cfg(not(abi_1))]
+    pub(crate) fn later(&self) -> Option<&Later> {
+        // SAFETY: as above.
+        self.has_sessions().then(|| unsafe { &(*self.mgr).later })
+    }
+
     pub(crate) fn version(&self) -> u32 {
         self.exports.version
     }
@@ -123,6 +138,8 @@ fn load() -> Option<Exports> {
     let named = std::env::var_os("CONVOY_IPSEC_MB").map(PathBuf::from);
     let names = match &named {
         Some(path) => vec![path.as_os_str().to_owned()],
+        // Version 2 has all that version 1 has, with the layout of that; not the other way round.
+        None if cfg!(abi_1) => vec!["libIPSec_MB.so.1".into()],
         None => vec!["libIPSec_MB.so.2".into(), "libIPSec_MB.so.1".into()],
     };
     // SAFETY: what is loaded is a library of C without constructors that do harm.

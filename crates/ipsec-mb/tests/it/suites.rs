@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use convoy_ipsec_mb::types::*;
+use stand_in::types::*;
 
 use crate::library::Library;
 
@@ -288,6 +288,8 @@ pub(crate) fn apart() -> Vec<Suite> {
     for (i, cipher) in CIPHERS_APART.into_iter().enumerate() {
         suites.extend(crossed(&[cipher], &[HASHES_APART[i % HASHES_APART.len()]]));
     }
+    // Version 1 has no jobs of CFB.
+    suites.retain(|suite| suite.cipher < CIPHER_NUM);
     suites
 }
 

@@ -1,11 +1,8 @@
 //! Published vectors of what is worked on apart, through this library and through the peer.
 
-use std::{ffi::c_void, ptr};
+use std::ptr;
 
-use convoy_ipsec_mb::{
-    ffi::{imb_quic_hp_aes_ecb, imb_quic_hp_chacha20},
-    types::*,
-};
+use stand_in::types::*;
 
 use crate::{library::Library, suites::Aligned};
 
@@ -116,6 +113,9 @@ fn ecb_and_cfb_are_those_of_sp_800_38a() {
             // The cipher's encryption decrypts CFB, too.
             let kinds = [(CIPHER_ECB, dec, &iv[..0], ecb[at]), (CIPHER_CFB, enc, &iv[..], cfb[at])];
             for (cipher, dec, iv, sealed) in kinds {
+                if !library.has_cipher(cipher) {
+                    continue;
+                }
                 let (keys, sealed) = ((enc, dec, key.len()), hex(sealed));
                 let out = ciphered(library, (cipher, true), keys, iv, (&plain, 64));
                 assert_eq!(out, sealed, "{cipher}, {} bytes of key", key.len());
@@ -131,11 +131,15 @@ fn ecb_and_cfb_are_those_of_sp_800_38a() {
 fn single_blocks_of_cfb_are_called_directly() {
     let plain = hex(PLAIN);
     with_each(|library| {
-        let f = library.functions();
-        for (key, one, sealed) in [
-            (KEYS[0], f.cfb_one_128.unwrap(), "3b3fd92eb72dad20333449f8e83cfb4a"),
-            (KEYS[2], f.cfb_one_256.unwrap(), "dc7e84bfda79164b7ecd8486985d3860"),
-        ] {
+        let one_128 = library.functions().cfb_one_128.unwrap();
+        #[cfg_attr(abi_1, expect(unused_mut))]
+        let mut kinds = vec![(KEYS[0], one_128, "3b3fd92eb72dad20333449f8e83cfb4a")];
+        #[cfg(not(abi_1))]
+        if let Some(later) = library.later() {
+            let sealed = "dc7e84bfda79164b7ecd8486985d3860";
+            kinds.push((KEYS[2], later.cfb_one_256.unwrap(), sealed));
+        }
+        for (key, one, sealed) in kinds {
             let [enc, _] = expanded(library, &hex(key));
             let (iv, sealed) = (hex("000102030405060708090a0b0c0d0e0f"), hex(sealed));
             for len in [16, 15, 7, 1] {
@@ -294,8 +298,13 @@ fn chacha20_and_poly1305_are_those_of_rfc_8439() {
 }
 
 /// RFC 9001 sections A.2 and A.5, many times over.
+#[cfg(not(abi_1))]
 #[test]
 fn masks_of_quic_are_those_of_rfc_9001() {
+    use std::ffi::c_void;
+
+    use stand_in::ffi::{imb_quic_hp_aes_ecb, imb_quic_hp_chacha20};
+
     let ours = Library::ours();
     let hp = hex("9f50449e04a0e810283a1e9933adedd2");
     let [enc, _] = expanded(&ours, &hp);
@@ -322,6 +331,30 @@ fn masks_of_quic_are_those_of_rfc_9001() {
             assert_eq!(ours.errno(), 0);
             assert!(out.iter().all(|out| out[..5] == mask && out[5] == 0xee), "{count} packets");
         }
+    }
+}
+
+/// The same with key data that lies anywhere, behind which is something else.
+#[test]
+fn keys_of_ghash_lie_anywhere_and_in_their_room() {
+    let (h, ours) = (hex("66e94bd4ef8a2c3b884cfa59ca342b2e"), Library::ours());
+    let blocks = hex("0388dace60b6a392f328c2b971b2fe78 00000000000000000000000000000080");
+    let expected = hex("f38cbb1ad69223dcc3457ae5b6b0f885");
+    for shift in [0, 1, 16] {
+        let mut data = Box::new(Aligned([0xee; 1344]));
+        let at: *mut GcmKey = data.0[shift..].as_mut_ptr().cast();
+        // SAFETY: there is room for key data.
+        unsafe { ours.functions().ghash_pre.unwrap()(h.as_ptr().cast(), at) };
+        let first = [0u8; 16];
+        let u = [at.expose_provenance(), first.as_ptr().expose_provenance(), 0];
+        assert_eq!(hashed(&ours, AUTH_GHASH, u, &blocks, 32, 16), expected, "shift {shift}");
+        let mut tag = [0u8; 16];
+        let (src, to) = (blocks.as_ptr().cast(), tag.as_mut_ptr().cast());
+        // SAFETY: all lengths are right.
+        unsafe { ours.functions().ghash.unwrap()(at, src, 32, to, 16) };
+        assert_eq!(tag.to_vec(), expected, "shift {shift}");
+        let around = data.0[..shift].iter().chain(&data.0[shift + GCM_KEY_BYTES..]);
+        assert!(around.into_iter().all(|byte| *byte == 0xee), "shift {shift}");
     }
 }
 

@@ -74,6 +74,22 @@ impl Tables {
         folds: [0; POWERS + 4],
     };
 
+    /// Makes the sums of the powers' halves, which are at the end, from the powers.
+    pub(crate) fn make_folds(&mut self) {
+        for (fold, power) in self.folds.iter_mut().zip(&self.powers) {
+            let power = u128::from_le_bytes(power.0);
+            *fold = (power >> 64) as u64 ^ power as u64;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn folds(&self) -> &[u64] {
+        &self.folds
+    }
+
+    /// Bytes in front of zeros and the sums of halves.
+    pub(crate) const FRONT: usize = std::mem::offset_of!(Self, divided) + 16 * POWERS;
+
     /// H to the power of `n`, for 1 to 20; the caller's `n` is nearly always a constant.
     #[inline(always)]
     pub(super) fn power(&self, n: usize) -> &Block {

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use zeroize::Zeroize;
 
-use super::{GcmStream, Phase, StreamError};
+use super::{GcmStream, Phase, StreamError, nonce_block, short_block};
 use crate::{AeadKey, pass::GcmState};
 
 /// A message of AES-GCM under way, without its key: integers in C's layout, 88 bytes.
@@ -41,6 +41,34 @@ impl GcmSaved {
         form: [0; 8],
     };
 
+    /// A message that has begun, as [`GcmStream::seal`] and [`GcmStream::aad`] do it, before its key is at hand: with an IV of 12 bytes and
+    /// at most 16 bytes of additional data. None of more.
+    #[inline]
+    #[must_use]
+    pub fn begun(nonce: &[u8; 12], aad: &[u8]) -> Option<Self> {
+        let (hash, aad_len) = (short_block(aad.get(..16.min(aad.len()))?), aad.len() as u64);
+        let begun = Self {
+            hash,
+            aad_len,
+            origin: nonce_block(nonce),
+            form: form(Phase::Aad, true),
+            ..Self::NONE
+        };
+        (aad.len() <= 16).then_some(begun)
+    }
+
+    /// Ends a message whose text came in one part, as [`GcmStream::tag`] does, without its key: its tag. None of others.
+    #[inline]
+    pub fn end_whole(&mut self) -> Option<[u8; 16]> {
+        if self.form != form(Phase::Whole, true) {
+            return None;
+        }
+        // There until another part follows.
+        self.hash = self.mask;
+        self.form = form(Phase::Ended, true);
+        Some(self.hash)
+    }
+
     /// Wipes it.
     pub fn wipe(&mut self) {
         self.hash.zeroize();
@@ -56,6 +84,14 @@ impl std::fmt::Debug for GcmSaved {
     }
 }
 
+/// What is saved besides numbers and blocks.
+#[inline]
+fn form(phase: Phase, short_iv: bool) -> [u8; 8] {
+    let phase = PHASES.iter().position(|known| *known == phase).unwrap_or_default();
+    let [a, b, c, d] = MARK;
+    [a, b, c, d, phase as u8, u8::from(short_iv), 0, 0]
+}
+
 const PHASES: [Phase; 5] = [Phase::Aad, Phase::Whole, Phase::Parts, Phase::Ended, Phase::Verified];
 
 impl<K: Deref<Target = AeadKey>> GcmStream<K> {
@@ -65,9 +101,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         let GcmState { hash, mask, keystream } = &self.state;
         (saved.hash, saved.mask, saved.keystream) = (*hash, *mask, *keystream);
         (saved.aad_len, saved.data_len, saved.origin) = (self.aad_len, self.data_len, self.origin);
-        let phase = PHASES.iter().position(|phase| *phase == self.phase).unwrap_or_default();
-        let [a, b, c, d] = MARK;
-        saved.form = [a, b, c, d, phase as u8, u8::from(self.short_iv), 0, 0];
+        saved.form = form(self.phase, self.short_iv);
     }
 
     /// Takes a message up again where it was put down, with the same key. Which way it goes matters to its text alone.
@@ -140,6 +174,38 @@ mod tests {
             }
             saved_nothing(key);
         }
+    }
+
+    #[test]
+    fn beginning_and_end_of_one_part_need_no_key() {
+        let cpu = Cpu::without("").unwrap();
+        let params = GcmParams::new(KeyBits::Aes256, IcvLen::Icv16);
+        for tier in cpu.tiers() {
+            let secret = SecretBytes::copy_from(&[3; 32]);
+            let key = &AeadKey::with_tier(&cpu, tier, params, secret).unwrap();
+            for (aad, len) in [(0, 64), (1, 0), (8, 17), (16, 300), (13, 1)] {
+                let (aad, nonce) = (&[0x5a; 16][..aad], [8; 12]);
+                let (mut whole, mut saved_text) = (vec![7; len], vec![7; len]);
+                let mut stream = GcmStream::seal(key, &nonce).unwrap();
+                stream.aad(aad).unwrap();
+                stream.update(&mut whole).unwrap();
+                let expected = stream.tag().unwrap();
+
+                let mut saved = GcmSaved::begun(&nonce, aad).unwrap();
+                assert!(saved.end_whole().is_none(), "it has no text yet");
+                let mut stream = GcmStream::resume(key, true, &saved).unwrap();
+                stream.update(&mut saved_text).unwrap();
+                stream.save(&mut saved);
+                let tag = saved.end_whole();
+                assert_eq!(tag.is_some(), len > 0, "{tier}");
+                let tag = tag.unwrap_or_else(|| {
+                    GcmStream::resume(key, true, &saved).unwrap().tag().unwrap()
+                });
+                assert_eq!((saved_text, tag), (whole, expected), "{tier} {len}");
+            }
+        }
+        assert!(GcmSaved::begun(&[0; 12], &[0; 17]).is_none());
+        assert!({ GcmSaved::NONE }.end_whole().is_none());
     }
 
     fn saved_nothing(key: &AeadKey) {
