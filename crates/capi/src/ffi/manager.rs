@@ -106,14 +106,16 @@ impl Translator {
                 completed += 1;
                 continue;
             }
-            if long_ivs::has_one(job) || segments::has_some(job) {
-                let done = if segments::has_some(job) {
-                    // SAFETY: as below.
-                    unsafe { segments::run(job, all) }
-                } else {
-                    // SAFETY: as below.
-                    unsafe { long_ivs::run(job, all) }
-                };
+            let by_itself = if segments::has_some(job) {
+                // SAFETY: as below.
+                Some(unsafe { segments::run(job, all) })
+            } else if long_ivs::has_one(job) {
+                // SAFETY: as below.
+                Some(unsafe { long_ivs::run(job, all) })
+            } else {
+                None
+            };
+            if let Some(done) = by_itself {
                 (job.status, job.error) = match done {
                     Ok(()) => (CONVOY_STATUS_COMPLETED, CONVOY_OK),
                     Err(error) if error.code() == CONVOY_ERR_INTERNAL => {

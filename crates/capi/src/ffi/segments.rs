@@ -71,15 +71,17 @@ impl Message {
         if total > CONVOY_MAX_BYTES { Err(Error::Length) } else { Ok(segments) }
     }
 
-    /// Encrypts or decrypts; returns the tag that the message has, or should have.
+    /// Encrypts or decrypts with the message's key; returns the tag that the message has, or should have.
     ///
     /// # Safety
     ///
     /// As for [`segments`](Self::segments), which gave these. Nobody else reads or writes what is written.
-    unsafe fn run(&self, segments: &[Segment]) -> Result<Zeroizing<[u8; 16]>, Error> {
+    unsafe fn run(
+        &self,
+        key: &convoy_crypto::AeadKey,
+        segments: &[Segment],
+    ) -> Result<Zeroizing<[u8; 16]>, Error> {
         // SAFETY: the caller's promise, here and below.
-        let key: &convoy_crypto::AeadKey = &unsafe { aead_key(self.key) }?.key;
-        // SAFETY: see above.
         let iv = unsafe { input(self.iv.0, self.iv.1) }?;
         // SAFETY: see above.
         let aad = unsafe { input(self.aad.0, self.aad.1) }?;
@@ -110,11 +112,11 @@ impl Message {
     /// As for [`run`](Self::run), and the tag points to as many bytes as its length says.
     unsafe fn direct(&self) -> Result<(), Error> {
         // SAFETY: the caller's promise, here and below.
-        unsafe { aead_key(self.key) }?;
+        let key = &unsafe { aead_key(self.key) }?.key;
         // SAFETY: see above.
         let segments = unsafe { self.segments(Region::NONE) }?;
         // SAFETY: see above.
-        let made = unsafe { self.run(segments) }?;
+        let made = unsafe { self.run(key, segments) }?;
         let made = made.get(..self.tag.1).ok_or(Error::Length)?;
         if self.seals {
             // SAFETY: see above.
@@ -216,11 +218,11 @@ pub(super) unsafe fn run(job: &Job, jobs: Region) -> Result<(), Error> {
         return Err(Error::Job(error));
     }
     // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
-    let key = unsafe { job.cipher_key.aead };
+    let at = unsafe { job.cipher_key.aead };
     // SAFETY: the caller promises that the mode says which key is meant.
-    unsafe { aead_key(key) }.map_err(|_| Error::Job(CONVOY_ERR_CIPHER_KEY))?;
+    let key = &unsafe { aead_key(at) }.map_err(|_| Error::Job(CONVOY_ERR_CIPHER_KEY))?.key;
     let message = Message {
-        key,
+        key: at,
         seals,
         iv: (job.iv, job.iv_len),
         aad: (job.aad, job.aad_len),
@@ -230,7 +232,7 @@ pub(super) unsafe fn run(job: &Job, jobs: Region) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     let segments = unsafe { message.segments(jobs) }?;
     // SAFETY: as above.
-    let work = || unsafe { message.run(segments) };
+    let work = || unsafe { message.run(key, segments) };
     let Ok(tag) = catch_unwind(AssertUnwindSafe(work)) else {
         return Err(Error::Job(CONVOY_ERR_INTERNAL));
     };
