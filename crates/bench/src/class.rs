@@ -1,7 +1,8 @@
 //! Classes of processors by what AES-GCM runs on, for which goals differ.
 
 use convoy_crypto::{Cpu, Tier};
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A class of processors. Figures of one say nothing about another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,9 @@ pub enum Class {
 }
 
 impl Class {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::A, Self::BIntel, Self::BAmd, Self::C, Self::D];
+
     /// The class whose processors have `tier` as their best.
     #[must_use]
     pub const fn of(tier: Tier, by_amd: bool) -> Self {
@@ -57,9 +61,26 @@ impl Serialize for Class {
     }
 }
 
+impl<'de> Deserialize<'de> for Class {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        let found = Self::ALL.into_iter().find(|class| class.name() == name);
+        found.ok_or_else(|| D::Error::custom(format!("no class of processors is called {name:?}")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for class in Class::ALL {
+            let text = serde_json::to_string(&class).unwrap();
+            assert_eq!(serde_json::from_str::<Class>(&text).unwrap(), class);
+        }
+        assert!(serde_json::from_str::<Class>("\"E\"").unwrap_err().to_string().contains("\"E\""));
+    }
 
     #[test]
     fn tiers_and_makers_make_five_classes() {

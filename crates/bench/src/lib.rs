@@ -15,8 +15,10 @@ pub mod maker;
 pub mod mix;
 #[allow(unsafe_code)]
 pub mod peer;
+pub mod rank;
 pub mod records;
 pub mod report;
+pub mod results;
 pub mod run;
 pub mod stats;
 pub mod stream;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use convoy_crypto::Suite;
 use serde::Serialize;
 
+use crate::results::fields::Value;
 use crate::suite::Layout as _;
 
 /// A mix of sizes: ESP texts with the weights at which they occur.
@@ -119,6 +120,15 @@ impl fmt::Display for Sizes {
 impl Serialize for Sizes {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl From<Sizes> for Value {
+    fn from(sizes: Sizes) -> Self {
+        match sizes {
+            Sizes::Fixed(bytes) => bytes.into(),
+            Sizes::Mix(mix) => mix.name().into(),
+        }
     }
 }
 

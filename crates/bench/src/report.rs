@@ -2,26 +2,21 @@
 
 use std::iter;
 
-use serde::Serialize;
-
 use crate::between::Between;
 use crate::class::Class;
 use crate::gate::{self, Row};
-use crate::machine::Machine;
 use crate::mix::Sizes;
 use crate::peer::linked::Linked;
+use crate::results::LeftOut;
+use crate::results::head::Head;
 use crate::run::{Fit, Peer, Point};
 use crate::stats::Summary;
 
 /// Everything a run found out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Report {
-    /// Convoy's version.
-    pub version: &'static str,
-    /// The command line that reproduces it.
-    pub command: String,
-    /// The machine.
-    pub machine: Machine,
+    /// Version, command and machine.
+    pub head: Head,
     /// Who took part, tier by tier.
     pub lineups: Vec<LineupInfo>,
     /// The figures to reach, where they were measured.
@@ -30,12 +25,14 @@ pub struct Report {
     pub points: Vec<Point>,
     /// Straight lines through points of single sizes.
     pub fits: Vec<Fit>,
+    /// Peers that are not here, and why.
+    pub absent: Vec<LeftOut>,
     /// What could not be measured, and why.
-    pub left_out: Vec<String>,
+    pub left_out: Vec<LeftOut>,
 }
 
 /// Who took part on a tier.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct LineupInfo {
     /// Convoy's tier.
     pub tier: &'static str,
@@ -54,7 +51,7 @@ pub struct LineupInfo {
 }
 
 /// A figure to reach, and what was measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Name of the suite.
     pub suite: String,
@@ -323,7 +320,10 @@ mod tests {
             burst: 4,
             between: Between::None,
             tier: "portable",
+            sha_ni: false,
             rounds: 16,
+            samples: Vec::new(),
+            floors: Vec::new(),
             convoy: cost(100.0),
             floor_percent: None,
             c: Vec::new(),

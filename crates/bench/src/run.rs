@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use convoy_crypto::{Cpu, KeyError, Suite, Tier, time_stamp};
-use serde::Serialize;
 
 use crate::api::CApi;
 use crate::between::{Between, BetweenError, Standing};
@@ -61,7 +60,7 @@ pub struct Task {
 }
 
 /// One point that was measured. Costs are in cycles of the time-stamp counter.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Point {
     /// Name of the suite.
     pub suite: String,
@@ -79,8 +78,14 @@ pub struct Point {
     pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
+    /// Whether Convoy's hashes could use the SHA extensions.
+    pub sha_ni: bool,
     /// How many bursts everybody was given.
     pub rounds: usize,
+    /// What everybody needed, Convoy first.
+    pub samples: Vec<Samples>,
+    /// The port floor in cycles per packet, beside each burst; none where no floor is known.
+    pub floors: Vec<f64>,
     /// What Convoy needs.
     pub convoy: Cost,
     /// The port floor in per cent of what Convoy needs; none where no floor is known.
@@ -93,8 +98,19 @@ pub struct Point {
     pub left_out: Vec<String>,
 }
 
+/// What one contender needed, burst by burst.
+#[derive(Clone, Debug)]
+pub struct Samples {
+    /// Whose code it is.
+    pub who: &'static str,
+    /// By which interface.
+    pub api: String,
+    /// Cycles per packet, in the order in which bursts were given.
+    pub packet: Vec<f64>,
+}
+
 /// What one contender needs.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Cycles per packet.
     pub packet: Summary,
@@ -103,7 +119,7 @@ pub struct Cost {
 }
 
 /// What Convoy needs through one of the C library's interfaces.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct ThroughC {
     /// Which.
     pub api: &'static str,
@@ -116,7 +132,7 @@ pub struct ThroughC {
 }
 
 /// An interface of intel-ipsec-mb beside one of the C library's.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Like {
     /// Which.
     pub api: String,
@@ -129,7 +145,7 @@ pub struct Like {
 }
 
 /// What a peer needs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// Which peer.
     pub who: &'static str,
@@ -144,7 +160,7 @@ pub struct Peer {
 }
 
 /// What a peer needs by one of its interfaces.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Interface {
     /// Which.
     pub api: String,
@@ -334,6 +350,12 @@ impl Lineup {
             })
         });
         let c = through_c.collect();
+        let per_packet = |cycles: &[f64]| cycles.iter().map(|all| all / packets).collect();
+        let each = names.iter().zip(samples).map(|((who, api), cycles)| Samples {
+            who,
+            api: api.clone(),
+            packet: per_packet(cycles),
+        });
         let floor_percent = Summary::of(&ratios(floors, convoy, 100.0));
         Point {
             suite: task.suite.to_string(),
@@ -344,7 +366,10 @@ impl Lineup {
             burst: task.burst,
             between: task.between,
             tier: self.tier.name(),
+            sha_ni: self.sha_ni,
             rounds: convoy.len(),
+            samples: each.collect(),
+            floors: per_packet(floors),
             convoy: cost(convoy),
             floor_percent,
             c,
@@ -367,7 +392,7 @@ fn summary(samples: &[f64]) -> Summary {
 }
 
 /// Cost of a packet as a straight line over its length.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Fit {
     /// Name of the suite.
     pub suite: String,

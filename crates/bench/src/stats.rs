@@ -1,9 +1,9 @@
 //! Statistics over samples that were taken one after another.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What many samples of one point come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// First and last eighth dropped, the rest sorted, its middle quarters averaged.
     pub mean: f64,
@@ -41,7 +41,7 @@ impl Summary {
 }
 
 /// The median of many samples, and where the true one lies with a probability of 95 %.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Median {
     /// Median of all samples.
     pub median: f64,
@@ -70,7 +70,7 @@ impl Median {
 }
 
 /// A straight line through points: cost = `intercept` + `slope` × bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// Cycles per byte.
     pub slope: f64,

@@ -9,7 +9,6 @@ use convoy_crypto::{
     AeadKey, Cpu, GcmParams, IcvLen, KeyBits, KeyError, Nonce, OpenOp, SealOp, SecretBytes, Tier,
     Verdict, open_burst, seal_burst, time_stamp,
 };
-use serde::Serialize;
 
 use crate::run::interruptions;
 use crate::stats::Summary;
@@ -46,7 +45,7 @@ pub struct StreamTask {
 }
 
 /// One point that was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct StreamPoint {
     /// Bits of the key.
     pub key_bits: usize,
@@ -58,6 +57,9 @@ pub struct StreamPoint {
     pub tier: &'static str,
     /// How many samples of each there are.
     pub rounds: usize,
+    /// Cycles per message in the order in which they were taken: in a burst of one, as a stream of one part, and of
+    /// two.
+    pub samples: [Vec<f64>; 3],
     /// Cycles of the time-stamp counter per message, in a burst of one.
     pub one_shot: Summary,
     /// What the same takes as a stream of one part, IV and tag included, in the time of the burst.
@@ -158,9 +160,9 @@ pub fn measure(cpu: &Cpu, task: &StreamTask) -> Result<StreamPoint, StreamBenchE
             rounds = (all as u32).clamp(ROUNDS.0, ROUNDS.1);
         }
     }
-    let [whole, one, two] = samples;
+    let [whole, one, two] = &samples;
     let ratio = |of: &[f64]| {
-        let ratios: Vec<f64> = of.iter().zip(&whole).map(|(of, whole)| of / whole).collect();
+        let ratios: Vec<f64> = of.iter().zip(whole).map(|(of, whole)| of / whole).collect();
         Summary::of(&ratios).unwrap_or_default()
     };
     Ok(StreamPoint {
@@ -169,9 +171,10 @@ pub fn measure(cpu: &Cpu, task: &StreamTask) -> Result<StreamPoint, StreamBenchE
         size,
         tier: tier.name(),
         rounds: whole.len(),
-        one_shot: Summary::of(&whole).unwrap_or_default(),
-        one_part: ratio(&one),
-        two_parts: ratio(&two),
+        one_shot: Summary::of(whole).unwrap_or_default(),
+        one_part: ratio(one),
+        two_parts: ratio(two),
+        samples,
     })
 }
 

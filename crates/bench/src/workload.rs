@@ -8,8 +8,7 @@ use crate::mix::{Numbers, Sizes};
 use crate::suite::{ESP_HEADER, Layout as _};
 
 /// Seal or open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Encrypt and make ICVs.
     Seal,

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use convoy_crypto::{KeyMaterial, Nonce, SecretBytes, Suite, time_stamp};
 use convoy_engine::{Context, EngineKey, Front, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::{Arena, FrameSize, Pool};
-use serde::Serialize;
 
 use crate::maker::Maker;
 use crate::mix::Mix;
+use crate::results::fields::Value;
 use crate::stats::Summary;
 
 /// Jobs of a burst.
@@ -25,6 +25,8 @@ const FRONT: usize = 44;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Frames: what is under way, its sources, results and copies.
 const FRAMES: u32 = 16_384;
+/// Most samples of a point's costs that are kept.
+pub const SAMPLES: usize = 4000;
 
 /// Why a point could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,7 @@ pub enum EngineError {
 }
 
 /// What one engine needs for packets of one size.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Point {
     /// Name of the engine.
     pub engine: String,
@@ -54,6 +56,8 @@ pub struct Point {
     pub bytes: f64,
     /// Cycles of the submitting core for a packet: handing it over and taking it back.
     pub cycles: Summary,
+    /// The same, burst by burst: [`SAMPLES`] at most, in even spaces.
+    pub samples: Vec<f64>,
     /// Packets a second, submitted by one core.
     pub packets_per_second: f64,
     /// How long packets take when less than that comes.
@@ -62,7 +66,7 @@ pub struct Point {
 
 /// How long packets are away when bursts come at even spaces: from when a burst was to come, so that time
 /// for which nobody could take it counts as well.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Latency {
     /// Packets that come, of what gets done at most.
     pub load: f64,
@@ -119,9 +123,12 @@ impl FromStr for PacketSize {
     }
 }
 
-impl Serialize for PacketSize {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl From<PacketSize> for Value {
+    fn from(size: PacketSize) -> Self {
+        match size {
+            PacketSize::Bytes(bytes) => bytes.into(),
+            PacketSize::Mix(mix) => mix.name().into(),
+        }
     }
 }
 
@@ -394,7 +401,7 @@ pub fn measure(
 ) -> Result<Point, EngineError> {
     let mut course = Course::new(front, load, BURST)?;
     course.front.install(KeyId(0), load.key(maker, 0x11)?);
-    let samples = course.costs(time)?;
+    let samples = evenly(&course.costs(time)?);
     let packets_per_second = course.rate(time)?;
     let mut latencies = Vec::new();
     for load in LOADS {
@@ -405,12 +412,26 @@ pub fn measure(
     let cycles = Summary::of(&samples).ok_or(EngineError::Broken("nothing was measured"))?;
     let suite = load.suite.to_string();
     let (engine, size) = (name.to_owned(), load.size);
-    Ok(Point { engine, suite, size, bytes, cycles, packets_per_second, latencies })
+    Ok(Point { engine, suite, size, bytes, cycles, samples, packets_per_second, latencies })
+}
+
+/// [`SAMPLES`] of all at most, with as many left out between each two.
+fn evenly(all: &[f64]) -> Vec<f64> {
+    all.iter().step_by(all.len().div_ceil(SAMPLES).max(1)).copied().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_are_thinned_evenly() {
+        let all: Vec<f64> = (0..3 * SAMPLES as u32).map(f64::from).collect();
+        assert_eq!(evenly(&all[..SAMPLES]), all[..SAMPLES]);
+        assert_eq!(evenly(&all[..=SAMPLES])[..3], [0.0, 2.0, 4.0]);
+        assert_eq!((evenly(&all).len(), evenly(&[]).len()), (SAMPLES, 0));
+    }
+
     use convoy_crypto::Cpu;
     use convoy_engine::model::{Faults, Model, Settings};
     use convoy_runtime::{CryptoPool, Waker};

@@ -2,11 +2,10 @@
 
 use core::fmt;
 
-use serde::Serialize;
-
 use super::measure::{Latency, Point};
 use super::trials::{Rekeys, Stall};
-use crate::machine::Machine;
+use crate::results::LeftOut;
+use crate::results::head::Head;
 use crate::stats::{Line, Summary};
 
 /// Cycles for a cache line there and back above which processors are too far apart for costs of handing
@@ -14,12 +13,10 @@ use crate::stats::{Line, Summary};
 pub const FAR: f64 = 300.0;
 
 /// All that was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Report {
-    /// Version of the program.
-    pub version: &'static str,
-    /// The machine.
-    pub machine: Machine,
+    /// Version, command and machine.
+    pub head: Head,
     /// CPU tier of the keys.
     pub tier: String,
     /// The processor that submits, and that of the pool's thread.
@@ -39,11 +36,11 @@ pub struct Report {
     /// What new keys cost, by engine.
     pub rekeys: Vec<Rekeys>,
     /// What was left out, and why.
-    pub skipped: Vec<String>,
+    pub skipped: Vec<LeftOut>,
 }
 
 /// How the cycles of the submitting core grow with the packet.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Fit {
     /// Name of the engine.
     pub engine: String,
@@ -73,7 +70,7 @@ pub fn fits(points: &[Point]) -> Vec<Fit> {
 }
 
 /// A size of packets up to which one engine costs the submitting core less, and beyond which another does.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Crossing {
     /// Name of the suite.
     pub suite: String,
@@ -114,11 +111,11 @@ pub fn crossings(fits: &[Fit]) -> Vec<Crossing> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, tier, cpus, .. } = self;
+        let Self { head, tier, cpus, .. } = self;
         writeln!(
             f,
             "{}, {:.0} MHz of the time-stamp counter, tier {tier}",
-            machine.cpu, machine.tsc_mhz
+            head.machine.cpu, head.machine.tsc_mhz
         )?;
         if let (Some(line), Some(together)) = (self.line_cycles, self.together) {
             writeln!(
@@ -167,14 +164,15 @@ impl fmt::Display for Report {
                  order; it counts as lost after {deadline_ms} ms"
             )?;
         }
-        for Rekeys { engine, throughput } in &self.rekeys {
+        for Rekeys { engine, throughput, .. } in &self.rekeys {
             let Summary { mean, low, high, .. } = throughput;
             writeln!(
                 f,
                 "{engine}: 1,000 new keys a second leave {mean:.3} of the throughput ({low:.3}–{high:.3})"
             )?;
         }
-        self.skipped.iter().try_for_each(|what| writeln!(f, "not measured: {what}"))
+        let mut skipped = self.skipped.iter();
+        skipped.try_for_each(|LeftOut { what, why }| writeln!(f, "not measured: {what}: {why}"))
     }
 }
 

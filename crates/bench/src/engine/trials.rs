@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::{Front, KeyId};
-use serde::Serialize;
 
 use super::measure::{Course, EngineError, Load};
 use crate::maker::Maker;
@@ -25,7 +24,7 @@ const ROUNDS: usize = 8;
 const NO_STALL: &str = "the device did not stall";
 
 /// A device stops without a word while it holds jobs.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stall {
     /// Jobs that it holds.
     pub jobs: usize,
@@ -60,12 +59,14 @@ pub fn stall(maker: &Maker, load: Load) -> Result<Stall, EngineError> {
 }
 
 /// An engine whose key is replaced a thousand times a second.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Rekeys {
     /// Name of the engine.
     pub engine: String,
     /// Packets a second with new keys, in those without: rounds of both took turns.
     pub throughput: Summary,
+    /// Packets a second of each round with new keys, and of the one without that took turns with it.
+    pub rounds: [Vec<f64>; 2],
 }
 
 /// Replaces a key a thousand times a second under load, with as many jobs under way as the engine takes.
@@ -90,7 +91,7 @@ pub fn rekeys(
     };
     renew(&mut course.front);
     let round = time / (2 * ROUNDS as u32);
-    let mut ratios = Vec::new();
+    let (mut ratios, mut rounds) = (Vec::new(), [const { Vec::new() }; 2]);
     for _ in 0..ROUNDS {
         let without = course.rate_with(round, |_| {})?;
         let mut due = Instant::now();
@@ -101,10 +102,11 @@ pub fn rekeys(
             }
         })?;
         ratios.push(with / without);
+        rounds.iter_mut().zip([with, without]).for_each(|(all, one)| all.push(one));
     }
     course.end()?;
     let throughput = Summary::of(&ratios).ok_or(EngineError::Broken("nothing was measured"))?;
-    Ok(Rekeys { engine: name.to_owned(), throughput })
+    Ok(Rekeys { engine: name.to_owned(), throughput, rounds })
 }
 
 #[cfg(test)]

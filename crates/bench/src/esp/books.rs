@@ -4,13 +4,12 @@
 use convoy_io::fault::FaultCounts;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
-use serde::Serialize;
 
 /// Packets by the name of the reason they were dropped for.
 pub type Drops = Vec<(&'static str, u64)>;
 
 /// What the fault injector did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Injected {
     /// Packets it saw.
     pub seen: u64,
@@ -34,7 +33,7 @@ impl From<FaultCounts> for Injected {
 }
 
 /// Sums over all SAs of one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SaSums {
     /// Packets protected or accepted.
     pub packets: u64,
@@ -61,7 +60,7 @@ impl<'a> FromIterator<&'a SaCounters> for SaSums {
 }
 
 /// Everything that was counted on the way from generator to sink.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Books {
     /// Packets that the generator made.
     pub sent: u64,

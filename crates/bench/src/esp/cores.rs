@@ -98,7 +98,7 @@ fn times() -> Vec<(usize, (u64, u64))> {
 }
 
 /// Groups of `cpus` that are threads of one core.
-fn siblings(cpus: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn siblings(cpus: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
     for &cpu in cpus {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");

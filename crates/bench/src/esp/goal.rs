@@ -2,11 +2,11 @@
 
 use convoy_crypto::{Cipher, GcmParams, IcvLen, Integrity, KeyBits, Suite};
 use convoy_ipsec::pipeline::Stage;
-use serde::Serialize;
 
 use super::measure::Point;
 use super::workers::Rate;
 use crate::mix::Sizes;
+use crate::stats::Summary;
 
 const GCM: Suite = Suite::Gcm(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16));
 const CBC: Suite =
@@ -25,7 +25,7 @@ const OVER: [(f64, f64); 2] = [(100.0, 120.0), (200.0, 220.0)];
 const LOOKUP: f64 = 30.0;
 
 /// A figure to reach, and what was measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// What was measured.
     pub what: &'static str,
@@ -47,6 +47,12 @@ pub struct Figure {
 
 /// Cycles from parsed packet to ESP packet.
 pub const WHOLE_PACKET: &str = "from parsed packet to ESP packet";
+/// What the outbound pipeline adds to the crypto library.
+pub const OUTBOUND_OVER: &str = "outbound, over the crypto library";
+/// What the inbound pipeline adds.
+pub const INBOUND_OVER: &str = "inbound, over the crypto library";
+/// A look-up in the SPD.
+pub const WARM_LOOKUP: &str = "look-up in the SPD, cache warm";
 
 /// Least that two workers pass, in what one worker passes, on many SAs.
 const TWO_WORKERS: f64 = 1.9;
@@ -91,14 +97,15 @@ pub fn figures(points: &[Point]) -> Vec<Figure> {
         };
         let Some(row) = row else { continue };
         if point.sas == 1 {
-            let parsed = point.outbound.stage(Stage::Parse);
-            add(WHOLE_PACKET, WHOLE[row], point.outbound.pipeline.mean - parsed);
+            let rounds = point.outbound.samples.behind(Stage::Parse);
+            let whole = Summary::of(&rounds).unwrap_or_default();
+            add(WHOLE_PACKET, WHOLE[row], whole.mean);
         }
         if let Some(at) = SAS.iter().position(|&sas| sas == point.sas) {
-            add("outbound, over the crypto library", OVER[at].0, point.outbound.over.mean);
-            add("inbound, over the crypto library", OVER[at].1, point.inbound.over.mean);
+            add(OUTBOUND_OVER, OVER[at].0, point.outbound.over.mean);
+            add(INBOUND_OVER, OVER[at].1, point.inbound.over.mean);
         }
-        add("look-up in the SPD, cache warm", LOOKUP, point.lookup.mean);
+        add(WARM_LOOKUP, LOOKUP, point.lookup.mean);
     }
     figures
 }

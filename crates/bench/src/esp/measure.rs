@@ -7,7 +7,6 @@ use convoy_ipsec::pipeline::Stage;
 use convoy_ipsec::spd::{Decision, Direction, FlowCache, Spd};
 use convoy_packet::BURST_MAX;
 use convoy_wire::{FlowKey, Ports};
-use serde::Serialize;
 
 use super::alone::{Alone, Cycles};
 use super::books::Books;
@@ -32,7 +31,7 @@ const SEEN: usize = 4;
 const BEHIND: u64 = 64;
 
 /// One point that was measured. Costs are in cycles of the time-stamp counter.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Point {
     /// Name of the suite.
     pub suite: String,
@@ -66,12 +65,14 @@ pub struct Point {
     pub lookup: Summary,
     /// One look-up in the SPD of a new flow.
     pub lookup_new: Summary,
+    /// Rounds of both: of known flows, and of new ones.
+    pub lookups: [Vec<f64>; 2],
     /// Whether every packet is accounted for.
     pub books: Books,
 }
 
 /// What one direction needs per packet.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Way {
     /// The pipeline, cryptography included; generator, sink and I/O excluded.
     pub pipeline: Summary,
@@ -81,14 +82,19 @@ pub struct Way {
     pub over: Summary,
     /// What its stages need, if they were watched.
     pub stages: Vec<StageCost>,
+    /// All rounds.
+    pub samples: Samples,
 }
 
-/// Samples of one direction.
-#[derive(Default)]
-struct Samples {
-    pipeline: Vec<f64>,
-    crypto: Vec<f64>,
-    stages: StageSamples,
+/// Samples of one direction in the order in which they were taken, in cycles per packet.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// The pipeline.
+    pub pipeline: Vec<f64>,
+    /// The crypto library alone.
+    pub crypto: Vec<f64>,
+    /// The pipeline's stages.
+    pub stages: StageSamples,
 }
 
 impl Samples {
@@ -97,7 +103,7 @@ impl Samples {
         self.crypto.push(alone as f64 / burst as f64);
     }
 
-    fn way(&self) -> Way {
+    fn way(self) -> Way {
         let differences = self.pipeline.iter().zip(&self.crypto).map(|(all, part)| all - part);
         let over: Vec<_> = differences.collect();
         let sum = |samples: &[f64]| Summary::of(samples).unwrap_or_default();
@@ -106,16 +112,17 @@ impl Samples {
             crypto: sum(&self.crypto),
             over: sum(&over),
             stages: self.stages.costs(),
+            samples: self,
         }
     }
 }
 
-impl Way {
-    /// Cycles that a stage needs; 0 without a look into the stages.
+impl Samples {
+    /// The pipeline without a stage, which without a look into the stages takes no time.
     #[must_use]
-    pub fn stage(&self, stage: Stage) -> f64 {
-        let found = self.stages.iter().find(|cost| cost.stage == stage.name());
-        found.map_or(0.0, |cost| cost.packet.mean)
+    pub fn behind(&self, stage: Stage) -> Vec<f64> {
+        let spent = self.stages.of(stage).iter().copied().chain(std::iter::repeat(0.0));
+        self.pipeline.iter().zip(spent).map(|(all, part)| all - part).collect()
     }
 }
 
@@ -181,6 +188,7 @@ pub fn measure<W: Watch>(maker: &Maker, task: &Task, time: Duration) -> Result<P
         inbound: inbound.way(),
         lookup: Summary::of(&look.warm).unwrap_or_default(),
         lookup_new: Summary::of(&look.new).unwrap_or_default(),
+        lookups: [look.warm, look.new],
         books: rig.finish()?,
     })
 }

@@ -1,24 +1,18 @@
 //! Results as rows of text.
 
-use serde::Serialize;
-
 use super::cores::Cores;
 use super::goal::{self, Figure};
 use super::measure::{Point, Way};
 use super::soak::Soak;
 use super::workers::Rate;
-use crate::machine::Machine;
 use crate::report::{cycles, size_name};
+use crate::results::head::Head;
 
 /// Everything a run found out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Report {
-    /// Convoy's version.
-    pub version: &'static str,
-    /// The command line that reproduces it.
-    pub command: String,
-    /// The machine.
-    pub machine: Machine,
+    /// Version, command and machine.
+    pub head: Head,
     /// The figures to reach, where they were measured.
     pub figures: Vec<Figure>,
     /// All points.

@@ -3,8 +3,6 @@
 use std::fs;
 use std::time::Instant;
 
-use serde::Serialize;
-
 use super::books::Books;
 use super::rig::{Rig, RigError, Task};
 use crate::maker::Maker;
@@ -16,7 +14,7 @@ const GROWTH_MAX: u64 = 4 << 20;
 const SETTLED: u64 = 8;
 
 /// How a soak ended.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Soak {
     /// Name of the suite.
     pub suite: String,

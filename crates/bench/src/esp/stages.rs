@@ -2,7 +2,6 @@
 
 use convoy_crypto::time_stamp;
 use convoy_ipsec::pipeline::{Observer, Stage};
-use serde::Serialize;
 
 use crate::stats::Summary;
 
@@ -58,7 +57,7 @@ impl Watch for Clock {
 }
 
 /// What one stage needs.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct StageCost {
     /// Its name.
     pub stage: &'static str,
@@ -67,14 +66,20 @@ pub struct StageCost {
 }
 
 /// Samples of one direction's stages.
-#[derive(Debug, Default)]
-pub(super) struct StageSamples([Vec<f64>; Stage::ALL.len()]);
+#[derive(Clone, Debug, Default)]
+pub struct StageSamples([Vec<f64>; Stage::ALL.len()]);
 
 impl StageSamples {
     pub(super) fn push(&mut self, cycles: Option<Cycles>, packets: usize) {
         for (samples, cycles) in self.0.iter_mut().zip(cycles.iter().flatten()) {
             samples.push(*cycles as f64 / packets.max(1) as f64);
         }
+    }
+
+    /// What was seen of a stage, in cycles per packet; empty without a look into the stages.
+    #[must_use]
+    pub fn of(&self, stage: Stage) -> &[f64] {
+        self.0.get(stage as usize).map_or(&[], Vec::as_slice)
     }
 
     /// The stages that took any time.

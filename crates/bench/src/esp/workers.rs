@@ -55,6 +55,12 @@ pub struct Rate {
     pub packets: Summary,
     /// What one worker passed, by the runs beside these.
     pub ratio: Summary,
+    /// Packets per second of each run.
+    #[serde(skip)]
+    pub runs: Vec<f64>,
+    /// Those of one worker, in the run beside.
+    #[serde(skip)]
+    pub alone: Vec<f64>,
     /// Of all packets, sealed and opened, those that workers without SAs did for others.
     pub helped: f64,
     /// What went wrong; empty when every packet is accounted for.
@@ -207,6 +213,8 @@ pub fn rates(
                 workers,
                 packets: summary(&samples),
                 ratio: summary(&ratios),
+                runs: samples,
+                alone: alone.clone(),
                 helped: summary(&helped).mean,
                 errors,
             }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use serde::Serialize;
 
 use super::check::{Party, compare, refused, runner};
 use super::runner::Runner;
@@ -33,7 +32,7 @@ pub struct Effort {
 }
 
 /// One point that was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Point {
     /// Name of the cipher.
     pub cipher: &'static str,
@@ -55,6 +54,8 @@ pub struct Point {
     pub convoy_ns: f64,
     /// The default provider's time in Convoy's, round by round: above 1, Convoy is faster.
     pub ratio: Median,
+    /// Nanoseconds of a call in each round: by the default provider, and by Convoy's.
+    pub times: [Vec<f64>; 2],
 }
 
 /// What became of a point.
@@ -137,6 +138,7 @@ impl Sides {
             default_ns: median(&times[0]).median,
             convoy_ns: median(&times[1]).median,
             ratio: median(&ratios),
+            times,
         }))
     }
 }

@@ -1,27 +1,17 @@
-//! Results of record calls as rows of text, and as JSON.
+//! Results of record calls as rows of text.
 
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 use super::measure::Point;
 use crate::class::Class;
-use crate::machine::Machine;
-
-/// The version of the report's layout in JSON.
-pub const SCHEMA: u32 = 1;
+use crate::results::LeftOut;
+use crate::results::head::Head;
 
 /// Everything a run found out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// Convoy's version.
-    pub version: &'static str,
-    /// The command line that reproduces it.
-    pub command: String,
-    /// The machine.
-    pub machine: Machine,
+    /// Version, command and machine.
+    pub head: Head,
     /// The class of processors whose best tier this is.
     pub class: Class,
     /// The tier of CPU that Convoy's provider takes.
@@ -37,11 +27,11 @@ pub struct Report {
     /// What one side does not have.
     pub not_offered: Vec<NotOffered>,
     /// What could not be measured, and why.
-    pub failed: Vec<String>,
+    pub failed: Vec<LeftOut>,
 }
 
 /// Something that one side does not have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotOffered {
     /// Name of the cipher.
     pub cipher: &'static str,
@@ -59,9 +49,9 @@ impl Report {
     pub fn head(&self) -> String {
         format!(
             "convoy {}: {}\n{}; class {}: tier {}, SHA extensions {}\n{}; provider {}\n",
-            self.version,
-            self.command,
-            self.machine.cpu,
+            self.head.version,
+            self.head.command,
+            self.head.machine.cpu,
             self.class.name(),
             self.tier,
             if self.sha_extensions { "allowed" } else { "not used" },
@@ -115,8 +105,8 @@ impl Report {
             let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             text += &format!("not offered: {cipher}{call}, by {by}{why}\n");
         }
-        for line in &self.failed {
-            text += &format!("failed: {line}\n");
+        for LeftOut { what, why } in &self.failed {
+            text += &format!("failed: {what}: {why}\n");
         }
         text
     }
@@ -130,10 +120,7 @@ mod tests {
     fn what_is_missing_is_told() {
         let by = "Convoy's provider";
         let report = Report {
-            schema: SCHEMA,
-            version: "1",
-            command: String::new(),
-            machine: Machine::look(),
+            head: Head::now(),
             class: Class::D,
             tier: "aesni",
             sha_extensions: false,
@@ -154,7 +141,7 @@ mod tests {
                     why: None,
                 },
             ],
-            failed: vec!["aes-128-gcm key: no".to_owned()],
+            failed: vec![LeftOut::new("aes-128-gcm key", "no")],
         };
         let text = report.missing();
         assert!(

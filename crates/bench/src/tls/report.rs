@@ -2,32 +2,24 @@
 
 use std::fmt::{self, Write as _};
 
-use serde::Serialize;
-
 use super::job::Generator;
 use super::run::{Bottleneck, Latency};
 use super::server::Way;
 use super::study::{Findings, Peak};
 use crate::class::Class;
-use crate::machine::Machine;
 use crate::records::measure::Point;
-
-/// Version of the JSON object.
-pub const SCHEMA: u32 = 1;
+use crate::results::LeftOut;
+use crate::results::head::Head;
 
 /// All that was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// Version of the program.
-    pub version: &'static str,
-    /// The command line.
-    pub command: String,
-    /// The machine.
-    pub machine: Machine,
+    /// Version, command and machine.
+    pub head: Head,
     /// The class of processors whose best tier Convoy used.
     pub class: Class,
+    /// The tier of CPU that Convoy's provider takes.
+    pub tier: &'static str,
     /// Version of OpenSSL.
     pub openssl: String,
     /// What nginx calls itself.
@@ -45,10 +37,9 @@ pub struct Report {
     /// Record calls through EVP, for F14.
     pub records: Vec<Point>,
     /// What the servers did.
-    #[serde(flatten)]
     pub findings: Findings,
     /// What was left out, and why.
-    pub left_out: Vec<String>,
+    pub left_out: Vec<LeftOut>,
     /// Settings of the kernel that were changed meanwhile.
     pub tuned: Vec<String>,
     /// What would make this machine carry more.
@@ -229,11 +220,11 @@ impl Report {
     pub fn text(&self, table: fn(&[Vec<String>]) -> String) -> String {
         let mut text = format!(
             "convoy {}: {}\n{}, class {}; kernel {}\n{}; {}; {} load processes ({}); bounded: {} latency, {} s\n",
-            self.version,
-            self.command,
-            self.machine.cpu,
+            self.head.version,
+            self.head.command,
+            self.head.machine.cpu,
             self.class.name(),
-            self.machine.kernel,
+            self.head.machine.kernel,
             self.openssl,
             self.nginx,
             self.load_processes,
@@ -271,8 +262,8 @@ impl Report {
             let _ = writeln!(text, "\nGCM over CBC with HMAC-SHA1 in nginx (2015: 2 to 2.4)\n");
             ratios.iter().for_each(|line| text.push_str(&format!("{line}\n")));
         }
-        for line in &self.left_out {
-            let _ = writeln!(text, "left out: {line}");
+        for LeftOut { what, why } in &self.left_out {
+            let _ = writeln!(text, "left out: {what}: {why}");
         }
         for line in &self.tuned {
             let _ = writeln!(text, "tuned: {line}");
@@ -288,7 +279,7 @@ impl Report {
 }
 
 /// Why no number of connections was good.
-fn why_none(peak: &Peak, bound: f64) -> String {
+pub(crate) fn why_none(peak: &Peak, bound: f64) -> String {
     match peak.trials.first() {
         None => "nothing was tried".to_owned(),
         Some(trial) if trial.failures > 0 => format!("{} connections failed", trial.failures),

@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
-
 use super::hub::Hub;
 use super::job::{Generator, Job};
 use super::run::{Latency, Run, RunError, Served, run};
@@ -66,7 +64,7 @@ pub struct Plan {
 }
 
 /// Two providers side by side.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Duel {
     /// What was served with.
     pub way: Way,
@@ -78,6 +76,8 @@ pub struct Duel {
     pub bytes_per_cpu_second: [f64; 2],
     /// The second in the first, round by round.
     pub ratio: Median,
+    /// Bytes for each second of the worker's processor time in each round: of the first, and of the second.
+    pub samples: [Vec<f64>; 2],
     /// Rounds.
     pub rounds: usize,
     /// Records that the second provider sealed.
@@ -85,7 +85,7 @@ pub struct Duel {
 }
 
 /// The highest throughput with a way, file and number of workers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Peak {
     /// The run with the highest throughput within bounds; none if no number of connections kept them.
     pub best: Option<Run>,
@@ -102,7 +102,7 @@ pub struct Peak {
 }
 
 /// What a connection costs without its file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Handshake {
     /// Whose cryptography.
     pub provider: String,
@@ -115,7 +115,7 @@ pub struct Handshake {
 }
 
 /// What has been measured so far.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub struct Findings {
     /// Providers side by side.
     pub duels: Vec<Duel>,
@@ -260,6 +260,7 @@ impl Study<'_> {
                 ratio: Median::of(&ratios).unwrap_or_default(),
                 rounds: ratios.len(),
                 calls,
+                samples,
             });
         }
         Ok(())

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod agree;
+mod compare;
 mod esp;
 mod measure;
 mod records;
+mod results;
 mod soak;
 mod tls;

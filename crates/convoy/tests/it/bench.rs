@@ -1,6 +1,19 @@
 //! `convoy bench` from outside.
 
+use convoy_bench::results::build::Draft;
+use convoy_bench::results::fields::Value;
+use convoy_bench::results::{Bound, Results, Series};
+
 use crate::common::{convoy, text};
+
+/// What a bench printed, which must be of the form that all have.
+fn results(json: &[u8], bench: &str) -> Results {
+    let results = Results::parse(json).unwrap_or_else(|error| panic!("{error}: {}", text(json)));
+    assert_eq!(results.bench, bench);
+    assert!(!results.points.is_empty() && results.complete, "{results:?}");
+    assert_eq!(results.started.len(), "2026-01-01T00:00:00Z".len());
+    results
+}
 
 #[test]
 fn list_names_every_suite_and_only_suites() {
@@ -37,12 +50,45 @@ fn a_point_is_measured_and_told_in_json() {
     let output = convoy(&arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("1 of 1"), "progress goes to standard error");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let point = &report["points"][0];
-    assert_eq!((&point["suite"], &point["keys"]), (&"aes-128-gcm-16".into(), &2.into()));
-    assert!(point["convoy"]["packet"]["mean"].as_f64().unwrap() > 1.0);
-    assert!(report["command"].as_str().unwrap().contains("--burst 16"));
-    assert!(report["machine"]["tsc_mhz"].as_f64().is_some());
+    let results = results(&output.stdout, "crypto");
+    let point = &results.points[0];
+    let at = |name: &str| point.place.get(name).unwrap().to_string();
+    assert_eq!((at("suite"), at("keys")), ("aes-128-gcm-16".to_owned(), "2".to_owned()));
+    let convoy = &point.series[0];
+    assert!(convoy.name.is_convoy() && convoy.summary.mean > 1.0, "{point:?}");
+    // Everybody is given every burst.
+    assert!(point.series.iter().all(|series| series.rounds.len() == convoy.rounds.len()));
+    assert!(results.command.contains("--burst 16") && results.machine.load_after.is_some());
+    // Whoever takes part has a version, and whoever does not a reason.
+    for peer in ["ipsec-mb", "openssl", "aws-lc", "boringssl"] {
+        let takes_part = results.machine.peers.iter().any(|found| found.who == peer);
+        let is_left_out = results.left_out.iter().any(|left_out| left_out.what == peer);
+        assert!(takes_part != is_left_out, "{peer}: {results:?}");
+    }
+}
+
+#[test]
+fn messages_in_parts_are_told_in_the_same_form() {
+    let words = "bench crypto --stream --time 0.001 --direction seal --json";
+    let output = convoy(&words.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(&output.stdout, "crypto --stream");
+    assert_eq!(results.points.len(), 8);
+    assert!(results.points.iter().all(|point| point.ratios.len() == 2), "{results:?}");
+}
+
+#[test]
+fn engines_are_told_in_the_same_form() {
+    let words = "bench engine --engine inline,two-pass --suite aes-128-gcm-16,aes-128-ccm-16 --sizes 64 \
+                 --seconds 0.05 --json";
+    let output = convoy(&words.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(&output.stdout, "engine");
+    let quantities =
+        |quantity: &str| results.points.iter().filter(|point| point.quantity == quantity).count();
+    assert_eq!(quantities("cycles of the submitting core per packet"), 3);
+    assert_eq!((quantities("packets per second"), quantities("latency")), (3, 27));
+    assert!(results.left_out.iter().any(|left_out| left_out.why.contains("aes-128-ccm-16")));
 }
 
 #[test]
@@ -63,10 +109,9 @@ fn wrong_arguments_end_with_2_and_say_what_is_right() {
 
 #[test]
 fn a_peer_takes_part_where_it_was_built_in_and_else_says_how_to_build_it() {
-    for (peer, field, built_in) in [
-        ("aws-lc", "aws_lc", cfg!(feature = "peer-aws-lc")),
-        ("boringssl", "boringssl", cfg!(feature = "peer-boringssl")),
-    ] {
+    for (peer, built_in) in
+        [("aws-lc", cfg!(feature = "peer-aws-lc")), ("boringssl", cfg!(feature = "peer-boringssl"))]
+    {
         let words = format!(
             "bench crypto --peer {peer} --suite chacha20-poly1305 --sizes 64 --mix none --keys 1 --burst 4 \
              --time 0.001 --direction seal --json"
@@ -80,11 +125,11 @@ fn a_peer_takes_part_where_it_was_built_in_and_else_says_how_to_build_it() {
             continue;
         }
         assert!(output.status.success(), "{peer}: {error}");
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(report["lineups"][0][field].is_string(), "{peer}: {report}");
-        let peers = report["points"][0]["peers"].as_array().unwrap();
-        assert_eq!(peers.iter().map(|found| &found["who"]).collect::<Vec<_>>(), [peer]);
-        assert!(peers[0]["ratio"]["median"].as_f64().unwrap() > 0.0);
+        let results = results(&output.stdout, "crypto");
+        let peers: Vec<_> = results.machine.peers.iter().map(|found| &found.who).collect();
+        assert_eq!(peers, [peer]);
+        let mut ratios = results.points[0].ratios.iter();
+        assert!(ratios.any(|ratio| ratio.of.who == peer && ratio.median.median > 0.0));
     }
 }
 
@@ -95,14 +140,18 @@ fn esp_is_measured_end_to_end_and_told_in_json() {
     let output = convoy(&words.split(' ').collect::<Vec<_>>());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("4 of 4"), "progress goes to standard error");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let points = |report: &serde_json::Value| report["points"].as_array().unwrap().clone();
-    assert_eq!(points(&report).len(), 4);
-    for point in points(&report) {
-        assert!(point["outbound"]["pipeline"]["mean"].as_f64().unwrap() > 1.0, "{point}");
-        assert_eq!(point["books"]["received"], point["books"]["sent"]);
+    let results = results(&output.stdout, "esp");
+    // Out, in and look-ups.
+    assert_eq!(results.points.len(), 3 * 4);
+    for point in &results.points {
+        assert!(point.series[0].summary.mean > 1.0, "{point:?}");
+        assert_eq!(point.facts.get("packets_received"), point.facts.get("packets_sent"));
+        let is_way = point.quantity == "cycles per packet";
+        assert_eq!(point.differences.len(), usize::from(is_way), "{point:?}");
+        assert!(!is_way || point.series.iter().any(|series| series.name.by == "stage engine"));
     }
-    assert!(report["figures"].as_array().unwrap().iter().any(|f| f["goal"] == 185.0));
+    let mut goals = results.points.iter().flat_map(|point| &point.goals);
+    assert!(goals.any(|goal| goal.bound == Bound::AtMost(185.0)));
 }
 
 #[test]
@@ -127,6 +176,10 @@ fn a_soak_with_faults_accounts_for_every_packet() {
     assert!(text(&output.stderr).contains("of 30000 packets"), "progress");
     let told = text(&output.stdout);
     assert!(told.contains("replayed") && told.contains("PACKETS/S"), "{told}");
+    let output = convoy(&[&arguments[..], &["--json"]].concat());
+    let results = results(&output.stdout, "esp");
+    let count = |name| results.points[0].facts.get(name).and_then(Value::number).unwrap();
+    assert!(count("packets_sent") >= 30_000.0 && count("dropped_replayed") > 0.0);
 }
 
 #[test]
@@ -150,11 +203,12 @@ fn workers_pass_packets_by_the_gateways_own_threads() {
     ];
     let output = convoy(&arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let rate = &report["rates"][0];
-    assert_eq!((&rate["workers"], &rate["sas"]), (&1.into(), &2.into()));
-    assert!(rate["packets"]["median"].as_f64().unwrap() > 0.0);
-    assert!(report["cores"]["together"].as_f64().unwrap() > 0.0);
+    let results = results(&output.stdout, "esp");
+    let point = &results.points[0];
+    let at = |name: &str| point.place.get(name).and_then(Value::number);
+    assert_eq!((at("workers"), at("sas")), (Some(1.0), Some(2.0)));
+    assert!(point.series[0].summary.median > 0.0 && point.series[0].rounds.len() == 7);
+    assert!(results.facts.get("computing_at_once").and_then(Value::number).unwrap() > 0.0);
 }
 
 /// The kernel must not be asked for memory, nor a run begun, before such a number is refused.
@@ -192,5 +246,49 @@ fn counts_that_nothing_holds_are_refused_with_what_fits() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn two_results_are_compared_by_their_ratios() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/tests/data/results-1.json");
+    let compare = |words: &[&str]| {
+        let output = convoy(&[&["bench", "compare"], words].concat());
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, told, _) = compare(&[stored, stored, "--all"]);
+    assert!(code == Some(0) && told.contains("0 worse and 0 better by more than 3 %"), "{told}");
+    assert!(told.contains("ratio of openssl (evp) to convoy"), "{told}");
+    // Convoy at half its speed, its peers as they were.
+    let base = Results::read(stored.as_ref()).unwrap();
+    let mut slow = Results { points: Vec::new(), ..base.clone() };
+    for point in &base.points {
+        let mut draft = Draft::new(&point.quantity, &point.unit, point.better, point.place.clone());
+        for Series { name, rounds, .. } in &point.series {
+            let factor = if name.is_convoy() { 2.0 } else { 1.0 };
+            let rounds: Vec<_> = rounds.iter().map(|round| factor * round).collect();
+            draft = draft.series(name, &rounds);
+        }
+        for pair in &point.ratios {
+            draft = draft.ratio(&pair.of, &pair.to, pair.better);
+        }
+        slow.add(draft);
+    }
+    std::fs::write(path("slow.json"), slow.to_json().unwrap()).unwrap();
+    let (code, told, _) = compare(&[stored, &path("slow.json")]);
+    assert!(code == Some(1) && told.contains("worse") && told.contains("-50.0 %"), "{told}");
+    let (code, told, _) = compare(&[&path("slow.json"), stored]);
+    assert!(code == Some(0) && told.contains("better"), "{told}");
+    std::fs::write(path("cut.json"), &slow.to_json().unwrap()[..1000]).unwrap();
+    for (words, said) in [
+        (&[stored, &*path("cut.json")][..], "cut.json: the file is cut off"),
+        (&[stored, &path("none.json")], "none.json: No such file"),
+        (&[stored, stored, "--tolerance", "nan"], "use 0 to 100"),
+        (&[stored], "AFTER.json"),
+    ] {
+        let (code, _, error) = compare(words);
+        assert!(code == Some(2) && error.contains(said), "{words:?}: {error}");
     }
 }

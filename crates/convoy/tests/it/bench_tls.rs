@@ -8,9 +8,10 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use serde_json::Value;
 
 use convoy_bench::peer::libssl::{LibSsl, Version};
+use convoy_bench::results::fields::{Fields, Value};
+use convoy_bench::results::{Point, Results};
 use convoy_bench::tls::hub::Hub;
 use convoy_bench::tls::job::{Cipher, Generator, Job};
 use convoy_bench::tls::member;
@@ -22,6 +23,25 @@ use crate::common::{PATIENCE, can_make_namespaces, convoy, text};
 
 fn bench(words: &[&str]) -> Output {
     convoy(&[&["bench", "tls"], words].concat())
+}
+
+/// What was measured of providers side by side, and of the most that they reach.
+const DUEL: &str = "bytes per second of the workers' processor time";
+const PEAK: &str = "highest throughput";
+
+fn results(output: &Output) -> Results {
+    let results = Results::parse(&output.stdout);
+    let results = results.unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)));
+    assert_eq!(results.bench, "tls");
+    results
+}
+
+fn points<'a>(results: &'a Results, quantity: &str) -> Vec<&'a Point> {
+    results.points.iter().filter(|point| point.quantity == quantity).collect()
+}
+
+fn number(fields: &Fields, name: &str) -> f64 {
+    fields.get(name).and_then(Value::number).unwrap_or_else(|| panic!("{name}: {fields}"))
 }
 
 /// The provider, as cargo built it beside this test.
@@ -49,28 +69,29 @@ fn nginx_is_measured_with_both_providers() {
     words.push(module.to_str().unwrap());
     let output = bench(&words);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], 1);
-    let duels = report["duels"].as_array().unwrap();
+    let results = results(&output);
+    let duels = points(&results, DUEL);
     let names: Vec<_> =
-        duels.iter().map(|duel| duel["way"]["cipher"]["name"].as_str().unwrap()).collect();
+        duels.iter().map(|duel| duel.place.get("cipher").unwrap().text().unwrap()).collect();
     assert_eq!(names, ["AES128-SHA", "AES128-GCM-SHA256", "AES128-SHA"]);
-    for duel in duels {
-        assert!(duel["ratio"]["median"].as_f64().unwrap() > 0.0, "{duel}");
+    for duel in &duels {
+        assert!(duel.ratios[0].median.median > 0.0, "{duel:?}");
     }
     // Each megabyte is at least 64 records, and Convoy sealed all of its server's.
-    assert!(duels[1]["calls"].as_u64().unwrap() > 64, "{}", duels[1]);
-    let peaks = report["peaks"].as_array().unwrap();
-    assert_eq!(peaks.len(), 2);
-    for peak in peaks {
-        let best = &peak["best"];
-        assert_eq!(best["way"]["cipher"]["name"], "AES128-GCM-SHA256", "{peak}");
-        assert!(best["throughput"].as_f64().unwrap() > 0.0, "{peak}");
-        assert!(best["server_percent"].as_f64().unwrap() > 0.0, "{peak}");
-        assert!(best["verified"].as_u64() <= best["files"].as_u64());
+    assert!(number(&duels[1].facts, "records_by_convoy") > 64.0, "{:?}", duels[1]);
+    for quantity in [PEAK, "share of the workers' processors at the highest throughput"] {
+        let found = points(&results, quantity);
+        let [peak] = found[..] else { panic!("{found:?}") };
+        assert_eq!(peak.place.get("cipher"), Some(&"AES128-GCM-SHA256".into()), "{peak:?}");
+        assert_eq!(peak.series.len(), 2);
+        for series in &peak.series {
+            assert!(series.summary.mean > 0.0, "{peak:?}");
+            assert!(number(&series.facts, "verified") <= number(&series.facts, "files"));
+        }
     }
-    assert!(report["handshakes"].as_array().unwrap().len() == 2);
-    assert!(report["records"].as_array().unwrap().len() >= 6);
+    let handshakes = points(&results, "processor time of a connection");
+    assert!(handshakes.len() == 2 && handshakes.iter().all(|point| point.series.len() == 2));
+    assert!(points(&results, "time per call").len() >= 6);
 }
 
 #[test]
@@ -138,11 +159,10 @@ fn an_interruption_leaves_what_was_measured() {
     }
     let output = bench.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{told:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["is_cut"], true, "{told:?}");
-    let duels = report["duels"].as_array().unwrap();
-    assert!((1..=2).contains(&duels.len()), "{duels:?}");
-    assert_eq!(report["peaks"].as_array().unwrap().len(), 0);
+    let results = results(&output);
+    assert!(!results.complete, "{told:?}");
+    assert!((1..=2).contains(&points(&results, DUEL).len()), "{results:?}");
+    assert!(points(&results, PEAK).is_empty());
 }
 
 /// In a namespace, whose settings no other test uses.
@@ -164,17 +184,14 @@ fn apache_bench_fetches_with_settings_that_are_taken_back() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = namespace.spawn(&mut command).unwrap().wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["generator"], "apache-bench");
-    let best = &report["peaks"][0]["best"];
-    assert!(best["files"].as_u64().unwrap() > 0, "{best}");
-    assert!(best["client_cpu"].as_f64().unwrap() > 0.0, "{best}");
-    assert!(
-        best["whole"]["median"].as_f64().unwrap() >= best["first_byte"]["median"].as_f64().unwrap()
-    );
-    let tuned = report["tuned"].as_array().unwrap();
+    let results = results(&output);
+    assert_eq!(results.facts.get("generator"), Some(&"Apache Bench".into()));
+    let best = &points(&results, PEAK)[0].series[0].facts;
+    assert!(number(best, "files") > 0.0 && number(best, "client_cpu_s") > 0.0, "{best}");
+    assert!(number(best, "whole_median_s") >= number(best, "first_byte_median_s"), "{best}");
+    let tuned = results.facts.get("tuned").unwrap().text().unwrap();
     let line = format!("net.core.somaxconn was {:?}, and \"8192\"", before.trim());
-    assert!(tuned.iter().any(|told| told.as_str().unwrap().contains(&line)), "{tuned:?}");
+    assert!(tuned.contains(&line), "{tuned}");
     assert_eq!(backlog(), before);
 }
 
@@ -282,11 +299,11 @@ fn load_comes_from_another_host_whose_clock_is_an_hour_apart() {
     }
     assert!(output.status.success(), "{}{told}", text(&output.stderr));
     assert!(load.status.success(), "{told}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["load_processes"], 1);
-    let best = &report["peaks"][0]["best"];
-    assert!(best["throughput"].as_f64().unwrap() > 0.0, "{best}");
+    let results = results(&output);
+    assert_eq!(number(&results.facts, "load_processes"), 1.0);
+    let best = &points(&results, PEAK)[0].series[0];
+    assert!(best.summary.mean > 0.0, "{best:?}");
     // Time that passed, not time of day.
-    assert!((0.3..60.0).contains(&best["seconds"].as_f64().unwrap()), "{best}");
-    assert!(best["whole"]["max"].as_f64().unwrap() < 60.0, "{best}");
+    assert!((0.3..60.0).contains(&number(&best.facts, "seconds")), "{best:?}");
+    assert!(number(&best.facts, "whole_max_s") < 60.0, "{best:?}");
 }

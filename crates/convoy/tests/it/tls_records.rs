@@ -4,6 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use convoy_bench::results::fields::Value;
+use convoy_bench::results::{LeftOut, Point, Results};
+use convoy_bench::stats::Median;
 use convoy_crypto::Tier;
 
 use crate::common::{convoy, text};
@@ -27,30 +30,28 @@ fn records_of_both_providers_agree_and_are_told_in_json() {
     }
     assert!(output.status.success(), "{error}\n{}", text(&output.stdout));
     assert!(error.contains("bench: 1 of "), "progress goes to standard error");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], 1);
-    assert!(report["openssl"].as_str().unwrap().contains("3."), "{report}");
-    assert!(["A", "B-Intel", "B-AMD", "C", "D"].contains(&report["class"].as_str().unwrap()));
-    assert!(report["failed"].as_array().unwrap().is_empty());
-    let points = report["points"].as_array().unwrap();
-    let calls = |cipher: &str| points.iter().filter(|point| point["cipher"] == cipher).count();
+    let results = Results::parse(&output.stdout).unwrap();
+    assert_eq!(results.bench, "tls-records");
+    let openssl = &results.machine.peers[0];
+    assert!(openssl.who == "openssl" && openssl.version.contains("3."), "{results:?}");
+    let class = results.facts.get("class").and_then(Value::text).unwrap();
+    assert!(["A", "B-Intel", "B-AMD", "C", "D"].contains(&class));
+    let is_of = |point: &Point, cipher: &str| point.place.get("cipher") == Some(&cipher.into());
+    let calls = |cipher: &str| results.points.iter().filter(|point| is_of(point, cipher)).count();
     // Six calls at three sizes, parts at two, key and context.
     assert_eq!((calls("aes-128-gcm"), calls("aes-256-gcm")), (22, 22));
-    for point in points {
-        let number = |value: &serde_json::Value| value.as_f64().unwrap();
-        assert!(number(&point["default_ns"]) > 0.0 && number(&point["convoy_ns"]) > 0.0, "{point}");
-        let ratio = &point["ratio"];
-        let [low, median, high] = ["low", "median", "high"].map(|name| number(&ratio[name]));
-        assert!(low <= median && median <= high && low > 0.0, "{point}");
-        assert_eq!(point["rounds"], 2);
+    for point in &results.points {
+        let [convoy, default] = &point.series[..] else { panic!("{point:?}") };
+        assert_eq!((&*convoy.name.who, &*default.name.who), ("convoy", "openssl"));
+        assert!(convoy.rounds.len() == 2 && default.median.median > 0.0, "{point:?}");
+        let Median { low, median, high } = point.ratios[0].median;
+        assert!(low <= median && median <= high && low > 0.0, "{point:?}");
     }
     // What is not measured is named.
-    let named = |list: &serde_json::Value, cipher: &str| {
-        list.as_array().unwrap().iter().any(|entry| entry["cipher"] == cipher)
-    };
+    assert!(results.left_out.iter().all(|left_out| left_out.why.starts_with("not offered by ")));
     for cipher in ["chacha20-poly1305", "aes-128-cbc-hmac-sha1", "aes-256-cbc-hmac-sha256"] {
-        let is_told = named(&report["points"], cipher) || named(&report["not_offered"], cipher);
-        assert!(is_told, "{cipher}: {report}");
+        let is_named = results.left_out.iter().any(|left_out| left_out.what.starts_with(cipher));
+        assert!(calls(cipher) > 0 || is_named, "{cipher}: {results:?}");
     }
 }
 
@@ -71,27 +72,27 @@ fn what_is_not_offered_here_is_measured_if_that_is_asked_for() {
             return None;
         }
         assert!(output.status.success(), "{error}");
-        Some(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap())
+        Some(Results::parse(&output.stdout).unwrap())
     };
-    let Some(report) = run("") else { return };
-    let missing = |report: &serde_json::Value| {
-        let missing = report["not_offered"].as_array().unwrap();
-        missing.iter().find(|it| it["cipher"] == "aes-128-cbc-hmac-sha1").cloned()
+    let Some(results) = run("") else { return };
+    let composite = "aes-128-cbc-hmac-sha1";
+    let missing = |results: &Results| {
+        let mut left_out = results.left_out.iter();
+        left_out.find(|left_out| left_out.what == composite).cloned()
     };
-    let told = missing(&report).unwrap();
-    if told["by"] == "the default provider" {
+    let LeftOut { why, .. } = missing(&results).unwrap();
+    if why.contains("the default provider") {
         return println!("SKIPPED: the default provider has no composites on this processor");
     }
-    let why = told["why"].as_str().unwrap();
-    assert!(why.contains("OpenSSL's own is as fast or faster without the "), "{report}");
-    let report = run("all").unwrap();
-    assert_eq!(missing(&report), None, "{report}");
-    for point in report["points"].as_array().unwrap() {
-        let is_composite = point["cipher"] == "aes-128-cbc-hmac-sha1";
+    assert!(why.contains("OpenSSL's own is as fast or faster without the "), "{why}");
+    let results = run("all").unwrap();
+    assert_eq!(missing(&results), None, "{results:?}");
+    for point in &results.points {
+        let is_composite = point.place.get("cipher") == Some(&composite.into());
         let is_offered = !is_composite && convoy_crypto::Cpu::detect().unwrap().has(Tier::AesNi);
-        assert_eq!(point["offered"], is_offered, "{point}");
+        assert_eq!(point.facts.get("offered"), Some(&is_offered.into()), "{point:?}");
     }
-    assert_eq!(report["points"].as_array().unwrap().len(), 2);
+    assert_eq!(results.points.len(), 2);
 }
 
 #[test]

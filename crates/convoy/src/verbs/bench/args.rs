@@ -32,6 +32,9 @@ pub enum BenchWhat {
     /// makes.
     #[command(after_help = super::TLS_RECORDS_HELP)]
     TlsRecords(super::TlsRecordsArgs),
+    /// Two results that a bench wrote with --json: what got slower or faster, and not by chance.
+    #[command(after_help = super::COMPARE_HELP)]
+    Compare(super::CompareArgs),
 }
 
 const BENCH_CRYPTO: &str = "\

@@ -9,20 +9,21 @@ use convoy_bench::between::Between;
 use convoy_bench::class::Class;
 use convoy_bench::convoy::MAX_BURST;
 use convoy_bench::gate;
-use convoy_bench::machine::Machine;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
 use convoy_bench::peer::linked::Linked;
 use convoy_bench::peer::openssl::OpenSsl;
 use convoy_bench::report::{self, LineupInfo, Report};
+use convoy_bench::results::LeftOut;
+use convoy_bench::results::head::Head;
 use convoy_bench::run::{Lineup, Task, fits, pin};
 use convoy_bench::suite;
 use convoy_bench::workload::Direction;
 use convoy_crypto::{Cpu, Suite, Tier};
 
 use super::args::BenchCryptoArgs;
-use super::{check_memory, tiers};
+use super::{check_memory, print_json, tiers};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -33,18 +34,19 @@ pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     let plan = Plan::new(args).map_err(Stop::usage)?;
-    let lineups = lineups(args, &plan)?;
+    let mut absent = Vec::new();
+    let lineups = lineups(args, &plan, &mut absent)?;
+    let head = Head::now();
     if let Err(error) = pin() {
         eprintln!("bench: cannot stay on one core ({error}); figures will vary more");
     }
     let mut report = Report {
-        version: env!("CARGO_PKG_VERSION"),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        machine: Machine::look(),
+        head,
         lineups: lineups.iter().map(info).collect(),
         gate: Vec::new(),
         points: Vec::new(),
         fits: Vec::new(),
+        absent,
         left_out: Vec::new(),
     };
     let count = lineups.len() * plan.tasks.len();
@@ -70,14 +72,14 @@ pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
             }
             Err(error) => {
                 eprintln!("bench: {error}");
-                report.left_out.push(format!("{name}: {error}"));
+                report.left_out.push(LeftOut::new(name, error));
             }
         }
     }
     report.gate = report::figures(&report.points, plan.base.is_by_amd());
     report.fits = fits(&report.points);
     if args.json {
-        output::json(&report)?;
+        print_json(report.results())?;
     } else {
         output::print(&text(&report))?;
     }
@@ -174,22 +176,26 @@ fn between(args: &BenchCryptoArgs) -> Result<Vec<Between>, String> {
 }
 
 /// Who takes part on each tier.
-fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
+fn lineups(
+    args: &BenchCryptoArgs,
+    plan: &Plan,
+    absent: &mut Vec<LeftOut>,
+) -> anyhow::Result<Vec<Lineup>> {
     let mut lineups = Vec::new();
     let wants = |name: &str| args.peer.iter().any(|peer| peer == name);
     // Without --peer, whoever is there takes part.
     let optional = args.peer.is_empty();
     let openssl = match optional || wants("openssl") {
-        true => excused(optional, OpenSsl::load(args.openssl.as_deref()))?,
+        true => excused("openssl", optional, OpenSsl::load(args.openssl.as_deref()), absent)?,
         false => None,
     };
     // What OpenSSL does between bursts it does whether it takes part or not.
     let openssl_between = match between(args).map_err(Stop::usage)?.contains(&Between::OpenSsl) {
         true if openssl.is_some() => openssl.clone(),
-        true => excused(false, OpenSsl::load(args.openssl.as_deref()))?,
+        true => excused("openssl", false, OpenSsl::load(args.openssl.as_deref()), absent)?,
         false => None,
     };
-    let linked = linked(args)?;
+    let linked = linked(args, absent)?;
     let named: Option<Arch> = match args.peer_arch.as_str() {
         "auto" => None,
         name => Some(name.parse().map_err(|e| Stop::usage(format!("--peer-arch: {e}")))?),
@@ -208,7 +214,7 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
             None => load_best(path, matching(tier, sha_ni)),
         };
         let ipsec_mb = match optional || wants("ipsec-mb") {
-            true => excused(optional, load())?,
+            true => excused("ipsec-mb", optional, load(), absent)?,
             false => None,
         };
         let (openssl, openssl_between) = (openssl.clone(), openssl_between.clone());
@@ -233,13 +239,14 @@ fn c_apis(args: &BenchCryptoArgs) -> Vec<CApi> {
 }
 
 /// The peers of this program that are linked in and take part. One that was asked for by name must be.
-fn linked(args: &BenchCryptoArgs) -> anyhow::Result<Vec<Linked>> {
+fn linked(args: &BenchCryptoArgs, absent: &mut Vec<LeftOut>) -> anyhow::Result<Vec<Linked>> {
     let mut linked = Vec::new();
     for peer in Linked::ALL {
         let wanted = args.peer.iter().any(|name| name == peer.name());
         match peer.version() {
             Ok(_) if wanted || args.peer.is_empty() => linked.push(peer),
             Err(error) if wanted => return Err(Stop::usage(error.to_string())),
+            Err(error) if args.peer.is_empty() => absent.push(LeftOut::new(peer.name(), error)),
             _ => {}
         }
     }
@@ -281,11 +288,17 @@ const fn matching(tier: Tier, sha_ni: bool) -> Arch {
 }
 
 /// A peer that was not asked for by name may be missing.
-fn excused<T>(optional: bool, peer: Result<T, PeerError>) -> anyhow::Result<Option<T>> {
+fn excused<T>(
+    name: &str,
+    optional: bool,
+    peer: Result<T, PeerError>,
+    absent: &mut Vec<LeftOut>,
+) -> anyhow::Result<Option<T>> {
     match peer {
         Ok(peer) => Ok(Some(peer)),
         Err(error) if optional => {
             eprintln!("bench: without a peer: {error}");
+            absent.push(LeftOut::new(name, error));
             Ok(None)
         }
         Err(error) => Err(Stop::usage(error.to_string())),
@@ -313,15 +326,16 @@ fn info(lineup: &Lineup) -> LineupInfo {
 }
 
 fn text(report: &Report) -> String {
+    let machine = &report.head.machine;
     let mut text = format!(
         "convoy {}: {}\n{}, class {}; kernel {}; time-stamp counter {:.0} MHz; governor {}\n",
-        report.version,
-        report.command,
-        report.machine.cpu,
-        report.machine.class.map_or("unknown", Class::name),
-        report.machine.kernel,
-        report.machine.tsc_mhz,
-        report.machine.governor.as_deref().unwrap_or("unknown"),
+        report.head.version,
+        report.head.command,
+        machine.cpu,
+        machine.class.map_or("unknown", Class::name),
+        machine.kernel,
+        machine.tsc_mhz,
+        machine.governor.as_deref().unwrap_or("unknown"),
     );
     for lineup in &report.lineups {
         let name = |peer: &Option<String>| peer.clone().unwrap_or_else(|| "not here".to_owned());
@@ -366,8 +380,8 @@ fn text(report: &Report) -> String {
         let rows = report::fit_rows(&report.fits);
         text += &format!("\nStraight lines through single sizes\n\n{}", output::table(&rows));
     }
-    for line in &report.left_out {
-        text += &format!("left out: {line}\n");
+    for LeftOut { what, why } in &report.left_out {
+        text += &format!("left out: {what}: {why}\n");
     }
     text
 }
@@ -451,13 +465,14 @@ mod tests {
     fn openssl_between_bursts_must_be_there() {
         let args =
             parse(&["--between", "openssl", "--peer", "none", "--openssl", "/nowhere/lib.so"]);
-        let error = lineups(&args, &Plan::new(&args).unwrap()).unwrap_err().to_string();
+        let error =
+            lineups(&args, &Plan::new(&args).unwrap(), &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("apt install"), "{error}");
         if let Err(error) = OpenSsl::load(None) {
             return println!("SKIPPED: {error}");
         }
         let args = parse(&["--between", "openssl", "--peer", "none"]);
-        let lineups = lineups(&args, &Plan::new(&args).unwrap()).unwrap();
+        let lineups = lineups(&args, &Plan::new(&args).unwrap(), &mut Vec::new()).unwrap();
         assert!(lineups[0].openssl.is_none() && lineups[0].openssl_between.is_some());
     }
 
@@ -495,7 +510,7 @@ mod tests {
         }
         let tiers: Vec<_> = Cpu::detect().unwrap().tiers().map(Tier::name).collect();
         let args = parse(&["--tier", &tiers.join(",")]);
-        for lineup in lineups(&args, &Plan::new(&args).unwrap()).unwrap() {
+        for lineup in lineups(&args, &Plan::new(&args).unwrap(), &mut Vec::new()).unwrap() {
             let peer = lineup.ipsec_mb.unwrap();
             assert!(peer.kind() <= matching(lineup.tier, lineup.sha_ni), "{}", lineup.tier);
         }
@@ -504,10 +519,11 @@ mod tests {
     #[test]
     fn peer_that_was_asked_for_must_be_there() {
         let args = parse(&["--peer", "ipsec-mb", "--ipsec-mb", "/nowhere/lib.so"]);
-        let error = lineups(&args, &Plan::new(&args).unwrap()).unwrap_err().to_string();
+        let error =
+            lineups(&args, &Plan::new(&args).unwrap(), &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("apt install"), "{error}");
         let args = parse(&["--ipsec-mb", "/nowhere/lib.so", "--openssl", "/nowhere/lib.so"]);
-        let alone = lineups(&args, &Plan::new(&args).unwrap()).unwrap();
+        let alone = lineups(&args, &Plan::new(&args).unwrap(), &mut Vec::new()).unwrap();
         assert!(alone[0].ipsec_mb.is_none() && alone[0].openssl.is_none());
     }
 }

@@ -2,52 +2,39 @@
 
 use std::time::Duration;
 
-use convoy_bench::machine::Machine;
+use convoy_bench::results::Results;
+use convoy_bench::results::head::Head;
 use convoy_bench::run::pin;
-use convoy_bench::stream::{self, SIZES, StreamPoint, StreamTask};
+use convoy_bench::stream::{self, SIZES, StreamTask};
 use convoy_bench::workload::Direction;
 use convoy_crypto::{Cpu, KeyBits};
-use serde::Serialize;
 
 use super::args::BenchCryptoArgs;
-use super::tiers;
+use super::{print_json, tiers};
 use crate::exit::{Exit, Stop};
 use crate::output;
-
-/// What a run found out.
-#[derive(Serialize)]
-struct Report {
-    version: &'static str,
-    command: String,
-    machine: Machine,
-    streams: Vec<StreamPoint>,
-}
 
 pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
     let cpu = Cpu::detect()?;
     let tasks = tasks(args, &cpu).map_err(Stop::usage)?;
+    let head = Head::now();
     if let Err(error) = pin() {
         eprintln!("bench: cannot stay on one core ({error}); figures will vary more");
     }
-    let streams: Result<_, _> = tasks.iter().map(|task| stream::measure(&cpu, task)).collect();
-    let report = Report {
-        version: env!("CARGO_PKG_VERSION"),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        machine: Machine::look(),
-        streams: streams?,
-    };
+    let streams: Result<Vec<_>, _> = tasks.iter().map(|task| stream::measure(&cpu, task)).collect();
+    let streams = streams?;
     if args.json {
-        output::json(&report)?;
+        print_json(Results::of_streams(&head, &streams))?;
         return Ok(Exit::Ok);
     }
     output::print(&format!(
         "convoy {}: {}\n{}\n\nONE-SHOT: cycles of the time-stamp counter for a message as a burst of \
          one. Parts: what the\nsame takes as a stream, IV and tag included, in the time of the \
          burst: median (quartiles)\n\n{}",
-        report.version,
-        report.command,
-        report.machine.cpu,
-        output::table(&stream::rows(&report.streams))
+        head.version,
+        head.command,
+        head.machine.cpu,
+        output::table(&stream::rows(&streams))
     ))?;
     Ok(Exit::Ok)
 }

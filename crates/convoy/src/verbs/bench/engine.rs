@@ -8,8 +8,9 @@ use convoy_bench::engine::measure::{Load, PacketSize, measure};
 use convoy_bench::engine::report::{FAR, Report, crossings, fits};
 use convoy_bench::engine::trials::{rekeys, stall};
 use convoy_bench::esp::cores::Cores;
-use convoy_bench::machine::Machine;
 use convoy_bench::maker::Maker;
+use convoy_bench::results::LeftOut;
+use convoy_bench::results::head::Head;
 use convoy_bench::suite;
 use convoy_crypto::{Cpu, Suite};
 use convoy_engine::Front;
@@ -18,7 +19,7 @@ use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::registry::Registry;
 use convoy_runtime::{CryptoPool, EngineChoice, Waker, pin_current_thread};
 
-use super::tiers;
+use super::{print_json, tiers};
 use crate::exit::{Exit, Stop};
 use crate::gateway::devices;
 use crate::output;
@@ -105,8 +106,7 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
     }
     let cpus: Vec<usize> = Cores::allowed()?.into_iter().take(2).collect();
     let mut report = Report {
-        version: env!("CARGO_PKG_VERSION"),
-        machine: Machine::look(),
+        head: Head::now(),
         tier: tier.to_string(),
         line_cycles: None,
         together: None,
@@ -156,7 +156,7 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
         report.rekeys.push(rekeys("model", model, &own, load, time)?);
     }
     if args.json {
-        output::json(&report)?;
+        print_json(report.results())?;
     } else {
         output::print(&report.to_string())?;
     }
@@ -201,7 +201,8 @@ fn subjects(
                     .map_err(|error| Stop::usage(format!("--engine: {error}")))?,
             };
             let Some(maker) = maker else {
-                report.skipped.push(format!("{word}: it is not for {suite}"));
+                let why = format!("it is not for {suite}");
+                report.skipped.push(LeftOut::new(word.as_str(), why));
                 continue;
             };
             let name = if pool.is_some() { word } else { maker.name() }.to_owned();
@@ -236,6 +237,6 @@ fn pool(word: &str, report: &mut Report) -> anyhow::Result<Option<EngineChoice>>
         (&[_, _], Some(line)) => format!("a cache line takes {line:.0} cycles there and back"),
         _ => "there is one processor only".to_owned(),
     };
-    report.skipped.push(format!("{word}: {why}"));
+    report.skipped.push(LeftOut::new(word, why));
     Ok(None)
 }

@@ -12,9 +12,9 @@ use convoy_bench::esp::site::{POLICIES_MAX, Shape};
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
 use convoy_bench::esp::workers::{Division, rates};
-use convoy_bench::machine::Machine;
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
+use convoy_bench::results::head::Head;
 use convoy_bench::run::pin;
 use convoy_bench::suite;
 use convoy_crypto::{Cpu, Suite, Tier};
@@ -22,7 +22,7 @@ use convoy_engine::registry::Registry;
 use convoy_io::fault::Faults;
 use convoy_packet::BURST_MAX;
 
-use super::{check_memory, tiers};
+use super::{check_memory, print_json, tiers};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -160,6 +160,7 @@ struct Plan {
 
 pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
     let plan = Plan::new(args).map_err(Stop::usage)?;
+    let head = Head::now();
     let cores = args.workers.as_ref().map(|_| Cores::look(&plan.cpus));
     if let Some(cores) = &cores {
         eprintln!("bench: {}", cores.told());
@@ -167,9 +168,7 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
         eprintln!("bench: cannot stay on one core ({error}); figures will vary more");
     }
     let mut report = Report {
-        version: env!("CARGO_PKG_VERSION"),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        machine: Machine::look(),
+        head,
         figures: Vec::new(),
         points: Vec::new(),
         soaks: Vec::new(),
@@ -192,7 +191,7 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
     report.figures = goal::figures(&report.points);
     report.figures.extend(goal::worker_figures(&report.rates));
     if args.json {
-        output::json(&report)?;
+        print_json(report.results())?;
     } else {
         output::print(&text(&report, args.stages))?;
     }
@@ -361,14 +360,15 @@ fn faults(words: &[String]) -> Result<Faults, String> {
 }
 
 fn text(report: &Report, stages: bool) -> String {
+    let machine = &report.head.machine;
     let mut text = format!(
         "convoy {}: {}\n{}; kernel {}; time-stamp counter {:.0} MHz; governor {}\n",
-        report.version,
-        report.command,
-        report.machine.cpu,
-        report.machine.kernel,
-        report.machine.tsc_mhz,
-        report.machine.governor.as_deref().unwrap_or("unknown"),
+        report.head.version,
+        report.head.command,
+        machine.cpu,
+        machine.kernel,
+        machine.tsc_mhz,
+        machine.governor.as_deref().unwrap_or("unknown"),
     );
     if !report.figures.is_empty() {
         let reached = report.figures.iter().filter(|figure| figure.reached).count();

@@ -1,6 +1,7 @@
 //! `convoy bench`: what it costs.
 
 mod args;
+mod compare;
 mod crypto;
 mod crypto_stream;
 mod engine;
@@ -8,11 +9,14 @@ mod esp;
 mod tls;
 mod tls_records;
 
+use convoy_bench::results::Results;
 use convoy_crypto::{Cpu, Tier};
 
 use crate::exit::Exit;
+use crate::output;
 
 pub use args::{BenchArgs, BenchCryptoArgs, BenchWhat};
+pub use compare::{CompareArgs, HELP as COMPARE_HELP};
 pub use engine::{EngineArgs, HELP as ENGINE_HELP};
 pub use esp::{EspArgs, HELP as ESP_HELP};
 pub use tls::{HELP as TLS_HELP, TlsArgs};
@@ -20,6 +24,7 @@ pub use tls_records::{HELP as TLS_RECORDS_HELP, TlsRecordsArgs};
 
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     match &args.what {
+        BenchWhat::Compare(args) => compare::run(args),
         BenchWhat::Crypto(args) if args.stream => crypto_stream::run(args),
         BenchWhat::Crypto(args) => crypto::run(args),
         BenchWhat::Engine(args) => engine::run(args),
@@ -27,6 +32,12 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         BenchWhat::Tls(args) => tls::run(args),
         BenchWhat::TlsRecords(args) => tls_records::run(args),
     }
+}
+
+/// Prints results at the end of a run.
+fn print_json(mut results: Results) -> anyhow::Result<()> {
+    results.machine.look_again();
+    output::print(&results.to_json()?)
 }
 
 /// Refuses a count of things that the memory which is free does not hold, before the kernel ends the process.

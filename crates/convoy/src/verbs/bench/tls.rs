@@ -12,15 +12,16 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use convoy_bench::class::Class;
 use convoy_bench::esp::cores::Cores;
-use convoy_bench::machine::Machine;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::libssl::LibSsl;
 use convoy_bench::peer::openssl::Libcrypto;
 use convoy_bench::records::measure::{Effort, Outcome, Point, Sides};
 use convoy_bench::records::{Call, RecordCipher, Subject};
+use convoy_bench::results::LeftOut;
+use convoy_bench::results::head::Head;
 use convoy_bench::tls::hub::Hub;
 use convoy_bench::tls::job::Generator;
-use convoy_bench::tls::report::{Report, SCHEMA};
+use convoy_bench::tls::report::Report;
 use convoy_bench::tls::run::Latency;
 use convoy_bench::tls::server::Site;
 use convoy_bench::tls::study::{Findings, Provider, Stage, study};
@@ -28,6 +29,7 @@ use convoy_crypto::Cpu;
 use convoy_openssl::stats::{Counter, Counts};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::print_json;
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -244,12 +246,11 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
     let patience = if args.load_hosts > 0 { HOSTS_PATIENCE } else { OWN_PATIENCE };
     hub.gather(processes, patience).map_err(|error| trouble(&error))?;
     let interrupt = Interrupt::listen()?;
+    let mut left_out = left_out(&cpus, &plan.workers);
     let mut report = Report {
-        schema: SCHEMA,
-        version: env!("CARGO_PKG_VERSION"),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        machine: Machine::look(),
+        head: Head::now(),
         class: Class::of(cpu.best(), cpu.is_by_amd()),
+        tier: cpu.best().name(),
         openssl: library.version().to_owned(),
         nginx,
         providers: providers.iter().map(|provider| provider.name.clone()).collect(),
@@ -257,9 +258,9 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
         load_processes: processes,
         latency: args.latency.into(),
         latency_bound: args.latency_bound,
-        records: records(args, &provider)?,
+        records: records(args, &provider, &mut left_out)?,
         findings: Findings::default(),
-        left_out: left_out(&cpus, &plan.workers),
+        left_out,
         tuned: tuned.lines(),
         advice: advice(limit),
     };
@@ -274,7 +275,7 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
     let go_on = || !interrupt.is_set();
     let outcome = study(&mut hub, &stage, &plan, &mut report.findings, &go_on, &mut tell);
     if args.json {
-        output::json(&report)?;
+        print_json(report.results())?;
     } else {
         output::print(&report.text(output::table))?;
     }
@@ -307,16 +308,15 @@ fn workers(cpus: usize, load_elsewhere: bool) -> Vec<usize> {
 }
 
 /// What the machine is too small for.
-fn left_out(cpus: &[usize], workers: &[usize]) -> Vec<String> {
+fn left_out(cpus: &[usize], workers: &[usize]) -> Vec<LeftOut> {
     let most = workers.iter().copied().max().unwrap_or(1);
     let all = [1, 2, 4, 16];
     let out: Vec<_> = all.iter().filter(|n| **n > most).map(ToString::to_string).collect();
     match out.is_empty() {
         true => Vec::new(),
-        false => vec![format!(
-            "{} workers, which the study had: this machine has {} processors, and clients need as many",
-            out.join(", "),
-            cpus.len()
+        false => vec![LeftOut::new(
+            format!("{} workers, which the study had", out.join(", ")),
+            format!("this machine has {} processors, and clients need as many", cpus.len()),
         )],
     }
 }
@@ -354,7 +354,11 @@ fn version(nginx: &Path) -> anyhow::Result<String> {
 }
 
 /// Record calls of the study's two ciphers, for F14.
-fn records(args: &TlsArgs, provider: &Path) -> anyhow::Result<Vec<Point>> {
+fn records(
+    args: &TlsArgs,
+    provider: &Path,
+    left_out: &mut Vec<LeftOut>,
+) -> anyhow::Result<Vec<Point>> {
     let libcrypto = args.libraries.as_ref().map(|folder| folder.join("libcrypto.so.3"));
     let unfit = |error: PeerError| Stop::usage(error.to_string());
     let library = Libcrypto::load(libcrypto.as_deref()).map_err(unfit)?;
@@ -374,6 +378,8 @@ fn records(args: &TlsArgs, provider: &Path) -> anyhow::Result<Vec<Point>> {
                 Outcome::Measured(point) => points.push(point),
                 Outcome::NoCipher(by) | Outcome::NoCall(by) => {
                     eprintln!("bench: {by} does not offer {} here", cipher.name);
+                    let what = format!("records of {}", cipher.name);
+                    left_out.push(LeftOut::new(what, format!("{by} does not offer it here")));
                     break;
                 }
             }

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use clap::Args;
 use convoy_bench::class::Class;
-use convoy_bench::machine::Machine;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::openssl::Libcrypto;
 use convoy_bench::records::measure::{Effort, OURS, Outcome, Point, Sides};
-use convoy_bench::records::report::{NotOffered, Report, SCHEMA};
+use convoy_bench::records::report::{NotOffered, Report};
 use convoy_bench::records::{Call, MOST, PACKETS, PARTS, RecordCipher, SIZES, Sizes, Subject};
+use convoy_bench::results::LeftOut;
+use convoy_bench::results::head::Head;
 use convoy_bench::run::pin;
 use convoy_crypto::Cpu;
 
+use super::print_json;
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::verbs::openssl_conf::{module, offered::Offered};
@@ -109,14 +111,12 @@ pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
     let unfit = |error: PeerError| Stop::usage(error.to_string());
     let library = Libcrypto::load(args.libcrypto.as_deref()).map_err(unfit)?;
     let sides = Sides::load(&library, &provider).map_err(unfit)?;
+    let head = Head::now();
     if let Err(error) = pin() {
         eprintln!("bench: cannot stay on one core ({error}); figures will vary more");
     }
     let mut report = Report {
-        schema: SCHEMA,
-        version: env!("CARGO_PKG_VERSION"),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        machine: Machine::look(),
+        head,
         class: Class::of(cpu.best(), cpu.is_by_amd()),
         tier: cpu.best().name(),
         sha_extensions: cpu.has_sha_ni(),
@@ -132,7 +132,7 @@ pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
     }
     measure(&sides, &subjects, effort(args), &Offered::with(&cpu, false), &mut report);
     if args.json {
-        output::json(&report)?;
+        print_json(report.results())?;
     } else {
         let table = output::table(&report.rows());
         output::print(&format!("{}\n{table}{}", report.head(), report.missing()))?;
@@ -204,7 +204,7 @@ fn measure(
             }
             Err(error) => {
                 eprintln!("bench: {error}");
-                report.failed.push(format!("{name}: {error}"));
+                report.failed.push(LeftOut::new(name, error));
             }
         }
     }

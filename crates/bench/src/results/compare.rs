@@ -1,0 +1,196 @@
+//! Two results beside each other: what got slower, what got faster, and what only seems to.
+//!
+//! Where both hold a ratio of Convoy to the same peer at a point, the ratios are compared, round by round as they were
+//! taken: what the machine did meanwhile happened to both sides of a ratio. Elsewhere it is Convoy's own rounds.
+
+use super::{Better, Name, Pair, Point, Results};
+use crate::rank::{holm, mann_whitney};
+use crate::stats::Median;
+
+/// Probability of one or more false alarms among all comparisons of two results.
+pub const FALSE_ALARMS: f64 = 0.01;
+
+/// Why two results cannot be compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompareError {
+    /// They are of other benches.
+    #[error("one is of convoy bench {0}, the other of convoy bench {1}")]
+    Benches(String, String),
+    /// No point is in both.
+    #[error("no point is in both")]
+    Apart,
+}
+
+/// How one thing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It got worse by more than the tolerance, and not by chance.
+    Loss,
+    /// It got better by more than the tolerance, and not by chance.
+    Gain,
+    /// Neither.
+    None,
+}
+
+/// One thing in both results.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// What was measured, and where.
+    pub point: String,
+    /// The ratio or the series that was compared.
+    pub what: String,
+    /// Medians, of the first and of the second.
+    pub medians: [f64; 2],
+    /// By how much of the first the second is better; negative where it is worse.
+    pub gain: f64,
+    /// The probability that chance alone makes both differ so much, corrected for the number of comparisons.
+    pub probability: f64,
+    /// What that comes to.
+    pub change: Change,
+}
+
+/// All comparisons of two results.
+#[derive(Clone, Debug)]
+pub struct Comparisons {
+    /// In the order of the first.
+    pub all: Vec<Comparison>,
+    /// Points that are in the first alone, and in the second alone.
+    pub apart: [usize; 2],
+    /// Whether the machines are other ones, so that rounds say nothing.
+    pub other_machine: bool,
+}
+
+impl Comparisons {
+    /// Those that changed so.
+    pub fn of(&self, change: Change) -> impl Iterator<Item = &Comparison> {
+        self.all.iter().filter(move |comparison| comparison.change == change)
+    }
+}
+
+/// Samples that are to be compared, of the first results and of the second.
+struct Match<'a> {
+    point: &'a Point,
+    what: String,
+    better: Better,
+    samples: [Vec<f64>; 2],
+}
+
+/// Compares two results. Below `tolerance`, a share of 1, a change is none.
+///
+/// # Errors
+/// [`CompareError`].
+pub fn compare(
+    first: &Results,
+    second: &Results,
+    tolerance: f64,
+) -> Result<Comparisons, CompareError> {
+    if first.bench != second.bench {
+        return Err(CompareError::Benches(first.bench.clone(), second.bench.clone()));
+    }
+    let twin = |point: &Point, of: &Results| of.points.iter().position(|it| is_same(it, point));
+    let pairs: Vec<_> = first
+        .points
+        .iter()
+        .filter_map(|point| Some((point, &second.points[twin(point, second)?])))
+        .collect();
+    if pairs.is_empty() {
+        return Err(CompareError::Apart);
+    }
+    let alone = second.points.iter().filter(|point| twin(point, first).is_none()).count();
+    let matches: Vec<_> = pairs.iter().flat_map(|(one, other)| matches(one, other)).collect();
+    let raw = matches.iter().map(|Match { samples: [one, other], .. }| mann_whitney(one, other));
+    let corrected = holm(&raw.collect::<Vec<_>>());
+    let each = matches.iter().zip(corrected);
+    Ok(Comparisons {
+        all: each.map(|(it, probability)| judge(it, probability, tolerance)).collect(),
+        apart: [first.points.len() - pairs.len(), alone],
+        other_machine: first.machine.cpu != second.machine.cpu,
+    })
+}
+
+fn is_same(one: &Point, other: &Point) -> bool {
+    one.quantity == other.quantity && one.place == other.place
+}
+
+/// What of a point can be compared.
+fn matches<'a>(one: &'a Point, other: &Point) -> Vec<Match<'a>> {
+    let by_ratio: Vec<_> =
+        fastest(one, other).filter_map(|pair| of_ratio(one, other, pair)).collect();
+    if !by_ratio.is_empty() {
+        return by_ratio;
+    }
+    let of_convoy = one.series.first().filter(|series| series.name.is_convoy());
+    let beside = of_convoy.and_then(|series| Some((series, other.series(&series.name)?)));
+    beside
+        .map(|(series, twin)| Match {
+            point: one,
+            what: format!("rounds of {}", told(&series.name)),
+            better: one.better,
+            samples: [series.rounds.clone(), twin.rounds.clone()],
+        })
+        .into_iter()
+        .collect()
+}
+
+/// Of each peer, and for each interface of Convoy's, the ratio of the peer's best interface: the one that leaves
+/// Convoy the least. Those that both points have.
+fn fastest<'a>(one: &'a Point, other: &Point) -> impl Iterator<Item = &'a Pair> {
+    let mut fastest: Vec<&Pair> = Vec::new();
+    for pair in one.ratios.iter().filter(|pair| is_of_peer(pair)) {
+        if !other.ratios.iter().any(|it| it.of == pair.of && it.to == pair.to) {
+            continue;
+        }
+        match fastest.iter_mut().find(|known| are_of_one_peer(known, pair)) {
+            Some(known) if is_less(pair, known) => *known = pair,
+            Some(_) => {}
+            None => fastest.push(pair),
+        }
+    }
+    fastest.into_iter()
+}
+
+/// A peer, and not what the processor's ports allow.
+fn is_of_peer(pair: &Pair) -> bool {
+    let [of, to] = [&pair.of, &pair.to];
+    of.is_convoy() != to.is_convoy() && [of, to].iter().all(|name| name.who != super::FLOOR)
+}
+
+fn are_of_one_peer(one: &Pair, other: &Pair) -> bool {
+    let side = |one: &Name, other: &Name| {
+        if one.is_convoy() { one == other } else { one.who == other.who }
+    };
+    side(&one.of, &other.of) && side(&one.to, &other.to)
+}
+
+fn is_less(one: &Pair, other: &Pair) -> bool {
+    match one.better {
+        Better::More => one.summary.median < other.summary.median,
+        Better::Less => one.summary.median > other.summary.median,
+    }
+}
+
+fn of_ratio<'a>(one: &'a Point, other: &Point, pair: &Pair) -> Option<Match<'a>> {
+    let Pair { of, to, better, .. } = pair;
+    let samples = [one.ratio(of, to)?, other.ratio(of, to)?];
+    let what = format!("ratio of {} to {}", told(of), told(to));
+    Some(Match { point: one, what, better: *better, samples })
+}
+
+fn told(name: &Name) -> String {
+    format!("{} ({})", name.who, name.by)
+}
+
+fn judge(it: &Match<'_>, probability: f64, tolerance: f64) -> Comparison {
+    let medians = [0, 1].map(|at: usize| Median::of(&it.samples[at]).unwrap_or_default().median);
+    let [first, second] = medians;
+    let more = if first == second { 0.0 } else { (second - first) / first.abs() };
+    let gain = if it.better == Better::More { more } else { -more };
+    let change = match probability < FALSE_ALARMS {
+        true if gain < -tolerance => Change::Loss,
+        true if gain > tolerance => Change::Gain,
+        _ => Change::None,
+    };
+    let Point { quantity, place, .. } = it.point;
+    let point = format!("{quantity}: {place}");
+    Comparison { point, what: it.what.clone(), medians, gain, probability, change }
+}
