@@ -63,7 +63,7 @@ fn files_of_the_first_version_are_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/results-1.json");
     let results = Results::read(&path).unwrap();
     assert_eq!((&*results.bench, results.schema_version), ("crypto", 1));
-    assert_eq!(results.started, "2026-11-29T05:46:01Z");
+    assert_eq!(results.started, "2026-11-29T05:52:21Z");
     let point = &results.points[0];
     assert_eq!(point.place.get("suite"), Some(&"aes-128-gcm-16".into()));
     assert!(point.series.len() >= 3 && !point.ratios.is_empty() && !point.goals.is_empty());
