@@ -2,12 +2,14 @@
 //!
 //! Where both hold a ratio of Convoy to the same peer at a point, the ratios are compared, round by round as they were
 //! taken: what the machine did meanwhile happened to both sides of a ratio. Elsewhere it is Convoy's own rounds.
+//!
+//! The test takes rounds for independent. What is different for the whole of a run looks like a change of the program.
 
 use super::{Better, Name, Pair, Point, Results};
 use crate::rank::{holm, mann_whitney};
 use crate::stats::Median;
 
-/// Probability of one or more false alarms among all comparisons of two results.
+/// Probability of one or more false alarms among all comparisons of two results, if rounds are independent.
 pub const FALSE_ALARMS: f64 = 0.01;
 
 /// Why two results cannot be compared.
@@ -24,9 +26,9 @@ pub enum CompareError {
 /// How one thing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It got worse by more than the tolerance, and not by chance.
+    /// It got worse by more than the tolerance, and the test gives chance too little for that.
     Loss,
-    /// It got better by more than the tolerance, and not by chance.
+    /// It got better, likewise.
     Gain,
     /// Neither.
     None,

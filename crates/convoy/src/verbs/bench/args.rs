@@ -32,7 +32,7 @@ pub enum BenchWhat {
     /// makes.
     #[command(after_help = super::TLS_RECORDS_HELP)]
     TlsRecords(super::TlsRecordsArgs),
-    /// Two results that a bench wrote with --json: what got slower or faster, and not by chance.
+    /// Two results that a bench wrote with --json: what got slower or faster, by a rank test of their rounds.
     #[command(after_help = super::COMPARE_HELP)]
     Compare(super::CompareArgs),
 }

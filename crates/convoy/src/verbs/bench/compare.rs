@@ -21,6 +21,9 @@ compared, of each peer by its best interface; else Convoy's own rounds, which sa
 or clocked otherwise meanwhile. A change is told if medians differ by more than the tolerance and the test of Mann and Whitney,
 corrected by Holm's method for the number of comparisons, gives chance a probability below 1 %.
 
+The test takes rounds for independent. What is different for the whole of a run, such as other programs beside it, looks
+like a change of the program: on a shared machine two runs of one build differ, too. Run both several times, in turn.
+
 Exit code 1: something got worse. Exit code 2: a file cannot be read, or there is nothing to compare.";
 
 /// `convoy bench compare`
