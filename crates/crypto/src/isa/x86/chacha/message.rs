@@ -45,6 +45,13 @@ pub(super) fn fits<W: Wide>(job: &ChaChaJob<'_>) -> bool {
     job.aad.len() <= 16 || job.data.len() <= front::<W>()
 }
 
+/// Whether a message of a burst is done by itself: with 256 bits, from 8 KB on, that takes 7 to 15 % less time on
+/// Zen 3. With 128 bits it never does; with 512 it was not measured.
+#[inline(always)]
+pub(super) fn fills_lanes<W: Wide>(job: &ChaChaJob<'_>) -> bool {
+    W::LANES == 8 && job.data.len() >= 8 << 10 && fits::<W>(job)
+}
+
 /// Seals or opens a message that fits and may go on. Yields the MAC of all whole blocks, and what is left of
 /// the text.
 #[inline(always)]

@@ -8,7 +8,8 @@
 //! In a burst, while vectors run ChaCha20, general registers compute the MACs of packets whose text is
 //! ready, as many as fit in its shadow (`beside`). The other MACs take a lane each (`lanes`).
 //!
-//! A message that is alone, whole or in parts, fills the lanes with its own blocks (`message`).
+//! A message that is alone, whole or in parts, fills the lanes with its own blocks (`message`). So does a long
+//! one in a burst, where registers have 256 bits.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
@@ -46,18 +47,30 @@ pub(super) fn burst<W: Field + Door>(w: W, seal: bool, jobs: &mut [ChaChaJob<'_>
     if let [job] = jobs
         && message::fits::<W>(job)
     {
-        let (mut mac, tail) = w.enter(FirstPart { seal, job });
-        if !job.data.len().is_multiple_of(16) {
-            mac.block(tail);
-        }
-        mac.lengths(job.aad.len() as u64, job.data.len() as u64);
-        job.tag = mac.finish().to_le_bytes();
+        alone(w, seal, job);
         return;
     }
     let mut scratch = Scratch::new();
-    for jobs in jobs.chunks_mut(GROUP) {
-        scratch.run(w, seal, jobs);
+    let mut rest = jobs;
+    while !rest.is_empty() {
+        let short = rest.iter().position(message::fills_lanes::<W>).unwrap_or(rest.len());
+        if let Some(list) = rest.split_off_mut(..short.min(GROUP)).filter(|list| !list.is_empty()) {
+            scratch.run(w, seal, list);
+        } else if let Some(job) = rest.split_off_first_mut() {
+            alone(w, seal, job);
+        }
     }
+}
+
+/// Seals or opens a message by itself.
+#[inline(always)]
+fn alone<W: Field + Door>(w: W, seal: bool, job: &mut ChaChaJob<'_>) {
+    let (mut mac, tail) = w.enter(FirstPart { seal, job });
+    if !job.data.len().is_multiple_of(16) {
+        mac.block(tail);
+    }
+    mac.lengths(job.aad.len() as u64, job.data.len() as u64);
+    job.tag = mac.finish().to_le_bytes();
 }
 
 /// Seals or opens the first part of a message, which has additional data of a block at most, or all of a short
