@@ -5,6 +5,7 @@ use std::fmt;
 use crate::{
     Cpu, KeyBits, KeyError, SecretBytes, Tier,
     isa::{Kernel, Tables},
+    memory::Lined,
     portable::SoftKey,
     secret::scrubbed,
 };
@@ -17,7 +18,7 @@ pub struct GhashKey(Way);
 
 enum Way {
     Soft(SoftKey),
-    Fast(Kernel, Box<Tables>),
+    Fast(Kernel, Box<Lined<Tables>>),
 }
 
 impl GhashKey {
@@ -44,7 +45,7 @@ impl GhashKey {
     pub fn hash(&self, aad: &[u8], data: &[u8]) -> [u8; 16] {
         match &self.0 {
             Way::Soft(key) => key.ghash(aad, data),
-            Way::Fast(kernel, tables) => kernel.ghash(tables, aad, data),
+            Way::Fast(kernel, tables) => kernel.ghash(&tables.0, aad, data),
         }
     }
 }

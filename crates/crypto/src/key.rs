@@ -8,7 +8,7 @@ use crate::{
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst,
     isa::{Kernel, Tables, prefetch_read},
-    memory::{Held, OutOfMemory, try_box},
+    memory::{Held, Lined, OutOfMemory, try_box},
     pass::{self, Hasher},
     portable::{LegacyKey, SoftKey},
     secret::{depth, scrubbed, scrubbed_to},
@@ -163,8 +163,8 @@ impl Schedule {
                 Self::Ccm { kernel, key_bits, keys: encrypt_keys(kernel, key_bits, secret)? }
             }
             Suite::ChaCha20Poly1305 => {
-                let mut key = try_box(ChaChaKey([0; 32]))?;
-                key.0.copy_from_slice(secret);
+                let mut key = try_box(Lined(ChaChaKey([0; 32])))?;
+                key.0.0.copy_from_slice(secret);
                 Self::ChaCha { kernel, wide_units: cpu.wide_units(), key: key.into() }
             }
             Suite::Pair { cipher, integrity } => Self::Pair {

@@ -119,7 +119,11 @@ impl<T: fmt::Debug> fmt::Debug for Shared<T> {
     }
 }
 
-/// A value in a box of its own, or one that somebody else holds.
+/// A value that begins a cache line, wherever its type may be otherwise.
+#[repr(C, align(64))]
+pub(crate) struct Lined<T>(pub(crate) T);
+
+/// A value in a box of its own, where it begins a cache line, or one that somebody else holds.
 pub(crate) struct Held<T> {
     place: NonNull<T>,
     is_owned: bool,
@@ -154,10 +158,11 @@ impl<T> Held<T> {
     }
 }
 
-impl<T> From<Box<T>> for Held<T> {
+impl<T> From<Box<Lined<T>>> for Held<T> {
     #[inline]
-    fn from(value: Box<T>) -> Self {
-        Self { place: NonNull::from(Box::leak(value)), is_owned: true }
+    fn from(value: Box<Lined<T>>) -> Self {
+        // The value is at the front.
+        Self { place: NonNull::from(Box::leak(value)).cast(), is_owned: true }
     }
 }
 
@@ -175,8 +180,8 @@ impl<T> Drop for Held<T> {
     #[inline]
     fn drop(&mut self) {
         if self.is_owned {
-            // SAFETY: it came from a box.
-            drop(unsafe { Box::from_raw(self.place.as_ptr()) });
+            // SAFETY: it came from such a box.
+            drop(unsafe { Box::from_raw(self.place.cast::<Lined<T>>().as_ptr()) });
         }
     }
 }
@@ -217,7 +222,8 @@ mod tests {
     #[test]
     fn an_owned_value_is_dropped_and_may_be_changed() {
         let watched = Arc::new(7);
-        let mut held = Held::from(Box::new(Arc::clone(&watched)));
+        let mut held = Held::from(Box::new(Lined(Arc::clone(&watched))));
+        assert_eq!(std::ptr::from_ref(&*held).addr() % 64, 0);
         assert_eq!((**held, held.get_mut().is_some(), Arc::strong_count(&watched)), (7, true, 2));
         drop(held);
         assert_eq!(Arc::strong_count(&watched), 1);

@@ -5,7 +5,7 @@ use crate::{
     HashAlg, KeyBits, MacAlg, Tier,
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst::Slot,
-    memory::OutOfMemory,
+    memory::{Lined, OutOfMemory},
     op::Op,
     pass::{
         CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
@@ -119,7 +119,7 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn expand(self, _: KeyBits, _: &[u8]) -> Result<Box<Tables>, OutOfMemory> {
+    pub(crate) fn expand(self, _: KeyBits, _: &[u8]) -> Result<Box<Lined<Tables>>, OutOfMemory> {
         match self {}
     }
 

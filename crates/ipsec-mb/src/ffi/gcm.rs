@@ -35,17 +35,13 @@ pub(super) fn number_of(error: StreamError) -> c_int {
     }
 }
 
-/// Bytes of tables that key data has: version 1 has too few for all of them, and the others are made whenever they are used.
-const KEPT: usize =
-    if GCM_KEY_BYTES < size_of::<GcmTables>() { GcmTables::FRONT } else { size_of::<GcmTables>() };
+const _: () = assert!(size_of::<GcmTables>() <= GCM_KEY_BYTES);
 
-const _: () = assert!(KEPT <= GCM_KEY_BYTES);
-
-/// Whether tables can be used where they lie: if they are all there, and no block lies across cache lines. Programs that do not define
-/// `LINUX` have them anywhere.
+/// Whether tables can be used where they lie: if no block of them lies across cache lines. Programs that do not define `LINUX`
+/// have them anywhere.
 #[inline]
 pub(super) fn are_in_place(key: *const GcmKey) -> bool {
-    KEPT == size_of::<GcmTables>() && key.cast::<GcmTables>().is_aligned()
+    key.cast::<GcmTables>().is_aligned()
 }
 
 /// Does something with the tables in a `struct gcm_key_data`, which are copied first where they cannot be used in place.
@@ -62,17 +58,14 @@ pub(super) unsafe fn with_tables<T>(
         return Err(ERR_NULL_EXP_KEY);
     }
     if are_in_place(key) {
-        // SAFETY: they are all there and aligned, and any bytes are tables; the caller promises the rest.
+        // SAFETY: they are aligned, and any bytes are tables; the caller promises the rest.
         return work(unsafe { &*key.cast::<GcmTables>() });
     }
     // Wipes itself.
     let mut copy = GcmTables::EMPTY;
     let place = (&raw mut copy).cast::<u8>();
     // SAFETY: the caller's promise; tables are plain bytes.
-    unsafe { std::ptr::copy_nonoverlapping(key.cast(), place, KEPT) };
-    if KEPT < size_of::<GcmTables>() {
-        copy.complete();
-    }
+    unsafe { std::ptr::copy_nonoverlapping(key.cast(), place, size_of::<GcmTables>()) };
     let done = work(&copy);
     // Kernels wipe what they use, which need not be the widest.
     if let Ok(lender) = lender() {
@@ -123,14 +116,14 @@ unsafe fn fill(
         return Err(ERR_NULL_EXP_KEY);
     }
     if are_in_place(out) {
-        // SAFETY: the caller's promise: they are all there, and any bytes are tables.
+        // SAFETY: the caller's promise; any bytes are tables.
         return expand(unsafe { &mut *out.cast::<GcmTables>() });
     }
     let mut tables = GcmTables::EMPTY;
     expand(&mut tables)?;
     let from = (&raw const tables).cast::<u8>();
     // SAFETY: as above, wherever the data lies. What is dropped is the copy here.
-    unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), KEPT) };
+    unsafe { std::ptr::copy_nonoverlapping(from, out.cast(), size_of::<GcmTables>()) };
     Ok(())
 }
 

@@ -114,7 +114,8 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
             if let Some(before) = pending.take() {
                 before.finish::<L, T>(m, &mut states);
             } else {
-                m.encrypt::<_, 0>(&mut states, T + 1, &mut Sum::zero(l), &Work::none(l));
+                let work = Work::none(l, tables);
+                m.encrypt::<_, 0>(&mut states, T + 1, &mut Sum::zero(l), &work);
             }
             let last = m.apply_tail::<O, T>(op.parts().data, &states);
             pending = Some(Pending { tables, mask: states[0], last, op });
@@ -183,7 +184,7 @@ fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
     let tail = rest.len().div_ceil(16);
     let shift = tail + 1;
     let first_weight = GROUP + 1 + if count == 1 { shift } else { 0 };
-    let mut sum = Sum::of(l, aad::first_block(l, tables, aad), tables.weight(first_weight));
+    let mut sum = Sum::of(l, aad::first_block(l, tables, aad), tables.far_weight(first_weight));
     let mut hash = l.zero();
     if O::SEAL {
         m.seal_groups(groups, &mut sum, &mut hash);
@@ -211,14 +212,14 @@ struct Work<'w> {
 
 impl<'w> Work<'w> {
     #[inline(always)]
-    fn none<L: Lanes>(l: L) -> Self {
-        Self { blocks: &[], last: l.zero(), hash: l.zero(), weights: Weights::NONE }
+    fn none<L: Lanes>(l: L, tables: &'w Tables) -> Self {
+        Self { blocks: &[], last: l.zero(), hash: l.zero(), weights: tables.weights(1) }
     }
 
-    /// A group that `shift` blocks follow before the next reduction.
+    /// A group, which the hash so far joins.
     #[inline(always)]
-    fn group(group: &'w Group, hash: B, tables: &'w Tables, shift: usize) -> Self {
-        Self { blocks: group, last: hash, hash, weights: tables.weights::<GROUP>(GROUP + shift) }
+    fn group(group: &'w Group, hash: B, weights: Weights<'w>) -> Self {
+        Self { blocks: group, last: hash, hash, weights }
     }
 
     /// A tail of `T` blocks, which the lengths follow.
@@ -229,7 +230,7 @@ impl<'w> Work<'w> {
         full: &'w [[u8; 16]],
         last: B,
     ) -> Self {
-        Self { blocks: full, last, hash: l.zero(), weights: tables.weights::<T>(T + 1) }
+        Self { blocks: full, last, hash: l.zero(), weights: tables.weights(T + 1) }
     }
 
     /// Adds block `i` to the sum.
@@ -273,13 +274,13 @@ impl<'t, L: Lanes> Message<'t, L> {
         let Some((group, groups)) = groups.split_first_mut() else { return };
         let mut counter = 2;
         let mut states = self.states(counter);
-        self.encrypt::<_, 0>(&mut states, GROUP, sum, &Work::none(l));
+        self.encrypt::<_, 0>(&mut states, GROUP, sum, &Work::none(l, self.tables));
         self.apply(group, &states);
         let mut previous = &*group;
         for group in groups {
             counter += GROUP as u32;
             let mut states = self.states(counter);
-            let work = Work::group(previous, *hash, self.tables, 0);
+            let work = Work::group(previous, *hash, self.tables.weights(GROUP));
             self.encrypt::<_, GROUP>(&mut states, GROUP, sum, &work);
             self.apply(group, &states);
             *hash = sum.reduce(l);
@@ -296,18 +297,25 @@ impl<'t, L: Lanes> Message<'t, L> {
         let Some((last, groups)) = groups.split_last_mut() else { return };
         let mut counter = 2;
         for group in groups {
-            self.open_group(group, counter, sum, hash, 0);
+            self.open_group(group, counter, sum, hash, self.tables.weights(GROUP));
             counter += GROUP as u32;
             hash = sum.reduce(l);
             *sum = Sum::zero(l);
         }
-        self.open_group(last, counter, sum, hash, shift);
+        self.open_group(last, counter, sum, hash, self.tables.far_weights(GROUP + shift));
     }
 
     #[inline(always)]
-    fn open_group(self, group: &mut Group, counter: u32, sum: &mut Sum, hash: B, shift: usize) {
+    fn open_group(
+        self,
+        group: &mut Group,
+        counter: u32,
+        sum: &mut Sum,
+        hash: B,
+        weights: Weights<'_>,
+    ) {
         let mut states = self.states(counter);
-        let work = Work::group(group, hash, self.tables, shift);
+        let work = Work::group(group, hash, weights);
         self.encrypt::<_, GROUP>(&mut states, GROUP, sum, &work);
         self.apply(group, &states);
     }
@@ -351,10 +359,10 @@ impl<'t, L: Lanes> Message<'t, L> {
         }
         if O::SEAL {
             if let Some((group, hash)) = before {
-                let work = Work::group(group, hash, tables, T + 1);
+                let work = Work::group(group, hash, tables.weights(GROUP + T + 1));
                 self.encrypt::<_, GROUP>(&mut states, T + 1, &mut sum, &work);
             } else {
-                self.encrypt::<_, 0>(&mut states, T + 1, &mut sum, &Work::none(l));
+                self.encrypt::<_, 0>(&mut states, T + 1, &mut sum, &Work::none(l, self.tables));
             }
             let last = self.apply_tail::<O, T>(data, &states);
             let full = full_blocks::<T>(data).0;

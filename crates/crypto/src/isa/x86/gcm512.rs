@@ -31,7 +31,7 @@ use super::{
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z},
     sum4::Sum4,
-    tables::{Block, POWERS, Tables, late_round_keys},
+    tables::{Block, Tables, late_round_keys},
     tag,
     token::{Door, Task, Vaes512},
 };
@@ -225,10 +225,9 @@ impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
     #[inline(always)]
     fn finish<const T: usize>(self, v: Vaes512) {
         // The lane in front of the additional data has the lengths.
-        let weights = &self.tables.powers[POWERS - (T + 3)..];
         let mut sum = Sum4::zero(v);
         for i in 0..N {
-            let Some(window) = weights[4 * i..].first_chunk() else { break };
+            let Some(window) = self.tables.four_powers(T + 3 - 4 * i) else { break };
             let mut window = v.window4(window);
             if i == 0 {
                 window = v.set_first4(window, self.tables.power(1));
@@ -277,11 +276,10 @@ impl<const N: usize> Hashed<N> {
     /// The sum of all blocks, weighted by their powers of H, and reduced.
     #[inline(always)]
     fn sum(self, v: Vaes512, tables: &Tables) -> B {
-        let weights = &tables.powers[POWERS - 1 - self.last..];
+        let Some((weights, _)) = tables.registers::<4, N>(self.last + 1) else { return v.zero() };
         let mut sum = Sum4::zero(v);
         for i in 0..N {
-            let Some(weights) = weights[4 * i..].first_chunk() else { break };
-            sum.add(v, self.blocks[i], v.window4(weights));
+            sum.add(v, self.blocks[i], v.window4(&weights[i]));
         }
         let mut sum = sum.fold(v);
         if self.last.is_multiple_of(4) {

@@ -1,13 +1,13 @@
 //! AES-GMAC with one block per register.
 //!
 //! The blocks that mask the tags of up to eight packets are encrypted together, whatever their keys;
-//! then the packets are hashed one after another. A hash is a sum of up to sixteen products with
-//! powers of H between two reductions, so most packets have one or two.
+//! then the packets are hashed one after another. A hash is a sum of up to fourteen products with
+//! powers of H between two reductions, so short packets have one or two.
 
 use super::{
     aad,
     lanes::{B, Lanes},
-    tables::{Sum, Tables},
+    tables::{FOLDS, Sum, Tables},
     token::Task,
 };
 use crate::{pairs::PairedWith, pass::GmacJob, secret::wipe};
@@ -16,7 +16,7 @@ use crate::{pairs::PairedWith, pass::GmacJob, secret::wipe};
 const GROUP: usize = 8;
 
 /// Blocks between two reductions.
-const STRIDE: usize = 16;
+const STRIDE: usize = FOLDS;
 
 /// Computes the tags of a burst.
 pub(super) struct Run<'s, 'j>(pub(super) &'s mut [GmacJob<'j>]);
@@ -200,7 +200,7 @@ impl<'t, L: Lanes> Hash<'t, L> {
         }
     }
 
-    /// Sixteen blocks right behind a reduction.
+    /// A stride of blocks right behind a reduction.
     #[inline(always)]
     fn push_stride(&mut self, blocks: &[[u8; 16]; STRIDE]) {
         let l = self.l;

@@ -125,11 +125,11 @@ pub(super) unsafe trait Lanes: Copy {
         unsafe { _mm_load_si128(block.0.as_ptr().cast()) }
     }
 
-    /// A word as the low half, zeros above.
+    /// Eight bytes as the low half, zeros above.
     #[inline(always)]
-    fn load_low(self, word: &u64) -> B {
-        // SAFETY: the reference is valid for the eight bytes that are loaded.
-        unsafe { _mm_loadl_epi64(std::ptr::from_ref(word).cast()) }
+    fn load_low(self, bytes: &[u8; 8]) -> B {
+        // SAFETY: the reference is valid for the eight bytes that are loaded, and the load needs no alignment.
+        unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) }
     }
 
     /// The block as bytes.

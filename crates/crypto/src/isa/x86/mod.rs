@@ -40,7 +40,7 @@ use crate::{
     KeyBits, Tier,
     block::ChaChaKey,
     burst::Slot,
-    memory::OutOfMemory,
+    memory::{Lined, OutOfMemory},
     op::Op,
     pass::{ChaChaJob, ChaChaState, GmacJob, chacha_parts::Pads},
     trace,
@@ -179,9 +179,13 @@ impl Kernel {
     /// # Errors
     ///
     /// There is no memory for the tables.
-    pub(crate) fn expand(self, bits: KeyBits, key: &[u8]) -> Result<Box<Tables>, OutOfMemory> {
+    pub(crate) fn expand(
+        self,
+        bits: KeyBits,
+        key: &[u8],
+    ) -> Result<Box<Lined<Tables>>, OutOfMemory> {
         let mut tables = Tables::zeroed()?;
-        self.expand_into(bits, key, &mut tables);
+        self.expand_into(bits, key, &mut tables.0);
         Ok(tables)
     }
 

@@ -14,15 +14,23 @@ use crate::{
     KeyBits,
     block::RoundKeys,
     isa::prefetch_read,
-    memory::{OutOfMemory, try_box},
+    memory::{Lined, OutOfMemory, try_box},
     secret::wipe,
 };
 
 /// Powers of the GHASH key that are kept.
 pub(super) const POWERS: usize = 20;
 
-/// Everything a kernel needs of a key. Wiped on drop, and always boxed so that it never moves.
-#[repr(C, align(64))]
+/// Powers, from the first on, of which the sum of both halves is kept.
+pub(super) const FOLDS: usize = 14;
+
+/// Where the powers divided by x^64 begin, and the sums of halves.
+const DIVIDED: usize = POWERS;
+const HALVES: usize = 2 * POWERS;
+
+/// Everything a kernel needs of a key, in as little room as `struct gcm_key_data` of intel-ipsec-mb 1.3 has. Wiped on drop,
+/// and always where it will stay, so that it never moves.
+#[repr(C, align(16))]
 pub(crate) struct Tables {
     /// Round keys 0 to 13, as far as the key size has them, without the last.
     pub(super) round_keys: [Block; 14],
@@ -32,12 +40,11 @@ pub(crate) struct Tables {
     pub(super) rounds: u8,
     /// No padding, which would be copied from wherever the tables were built and not wiped.
     unused: [u8; 15],
-    /// H^20 down to H^1, then zeros: a window of blocks may reach past the end of the message.
-    pub(super) powers: [Block; POWERS + 4],
-    /// Each power divided by x^64, for products of 192 bits; see `sum192`.
-    divided: [Block; POWERS + 4],
-    /// The sum of both halves of each power, for Karatsuba's middle product.
-    folds: [u64; POWERS + 4],
+    /// H^20 down to H^1; each of them divided by x^64, for products of 192 bits (see `sum192`); and the sum of both halves of
+    /// H^14 down to H^1, two to a block, for Karatsuba's middle product.
+    ///
+    /// A window of blocks may reach past H^1, into what is next: only blocks of zeros are multiplied by that.
+    factors: [Block; HALVES + FOLDS / 2],
 }
 
 impl Tables {
@@ -47,20 +54,21 @@ impl Tables {
     pub(crate) fn prefetch(&self, short: bool, folds: bool) {
         prefetch_read(&self.round_keys);
         prefetch_read(&self.last);
-        let (higher, lower) = self.powers.split_at(12);
+        let (powers, others) = self.factors.split_at(POWERS);
+        let (higher, lower) = powers.split_at(12);
         prefetch_read(lower);
         if !short {
             prefetch_read(higher);
         }
         if folds {
-            let (_, folds) = self.folds.split_at(8);
+            let (_, folds) = others.split_at(HALVES - DIVIDED);
             prefetch_read(folds);
         }
     }
 
     /// Tables yet to be filled in, already where they will stay.
-    pub(super) fn zeroed() -> Result<Box<Self>, OutOfMemory> {
-        try_box(Self::EMPTY)
+    pub(super) fn zeroed() -> Result<Box<Lined<Self>>, OutOfMemory> {
+        try_box(Lined(Self::EMPTY))
     }
 
     /// Tables yet to be filled in.
@@ -69,42 +77,29 @@ impl Tables {
         last: Block::ZERO,
         rounds: 0,
         unused: [0; 15],
-        powers: [Block::ZERO; POWERS + 4],
-        divided: [Block::ZERO; POWERS + 4],
-        folds: [0; POWERS + 4],
+        factors: [Block::ZERO; HALVES + FOLDS / 2],
     };
-
-    /// Makes the sums of the powers' halves, which are at the end, from the powers.
-    pub(crate) fn make_folds(&mut self) {
-        for (fold, power) in self.folds.iter_mut().zip(&self.powers) {
-            let power = u128::from_le_bytes(power.0);
-            *fold = (power >> 64) as u64 ^ power as u64;
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn folds(&self) -> &[u64] {
-        &self.folds
-    }
-
-    /// Bytes in front of zeros and the sums of halves.
-    pub(crate) const FRONT: usize = std::mem::offset_of!(Self, divided) + 16 * POWERS;
 
     /// H to the power of `n`, for 1 to 20; the caller's `n` is nearly always a constant.
     #[inline(always)]
     pub(super) fn power(&self, n: usize) -> &Block {
-        &self.powers[POWERS - n]
+        &self.factors[POWERS - n]
     }
 
     /// Sets H to the power of `n`, for 1 to 20.
     #[inline(always)]
     fn set_power<L: Lanes>(&mut self, l: L, n: usize, power: B) {
-        l.store(&mut self.powers[POWERS - n].0, power);
+        l.store(&mut self.factors[POWERS - n].0, power);
         let divided = l.xor(l.swap_halves(power), l.mul_lo(power, l.pair(FOLD, FOLD)));
-        l.store(&mut self.divided[POWERS - n].0, divided);
-        let fold = l.to_bytes(l.xor(power, l.swap_halves(power)));
-        let (halves, _) = fold.as_chunks::<8>();
-        self.folds[POWERS - n] = halves.first().map_or(0, |half| u64::from_le_bytes(*half));
+        l.store(&mut self.factors[DIVIDED + POWERS - n].0, divided);
+        if n <= FOLDS {
+            let fold = l.to_bytes(l.xor(power, l.swap_halves(power)));
+            let (block, half) = place_of_fold(n);
+            let place = self.factors[block].0.as_chunks_mut().0.get_mut(half);
+            if let (Some(place), Some(fold)) = (place, fold.first_chunk::<8>()) {
+                *place = *fold;
+            }
+        }
     }
 
     /// H to the power of `n` and the next lower ones, for 1 to 20.
@@ -112,10 +107,16 @@ impl Tables {
     pub(super) fn window(&self, n: usize) -> Window<'_> {
         // No check of what callers know: it would be a branch.
         let at = POWERS.wrapping_sub(n).min(POWERS);
-        match (self.powers[at..].first_chunk(), self.divided[at..].first_chunk()) {
+        match (self.factors[at..].first_chunk(), self.factors[DIVIDED + at..].first_chunk()) {
             (Some(whole), Some(divided)) => Window { whole, divided },
             _ => Window { whole: &[Block::ZERO; 4], divided: &[Block::ZERO; 4] },
         }
+    }
+
+    /// Four powers of H from the power of `n` downwards, for 1 to 20.
+    #[inline(always)]
+    pub(super) fn four_powers(&self, n: usize) -> Option<&[Block; 4]> {
+        self.factors[POWERS - n..].first_chunk()
     }
 
     /// Powers of H from the power of `n` downwards, in `N` registers of `L` lanes, and the same divided by x^64.
@@ -125,26 +126,47 @@ impl Tables {
         n: usize,
     ) -> Option<(&Registers<L, N>, &Registers<L, N>)> {
         let at = POWERS.checked_sub(n)?;
-        let whole = self.powers.get(at..)?.as_chunks().0.first_chunk()?;
-        Some((whole, self.divided.get(at..)?.as_chunks().0.first_chunk()?))
+        let whole = self.factors.get(at..)?.as_chunks().0.first_chunk()?;
+        Some((whole, self.factors.get(DIVIDED + at..)?.as_chunks().0.first_chunk()?))
     }
 
-    /// H to the power of `n` as a factor, for 1 to 20.
+    /// H to the power of `n` as a factor, for 1 to 14.
     #[inline(always)]
     pub(super) fn weight(&self, n: usize) -> Weight<'_> {
-        self.weights::<1>(n).at(0)
+        let (block, half) = place_of_fold(n);
+        let fold = self.factors[block].0.as_chunks().0.get(half);
+        Weight { power: self.power(n), fold }
     }
 
-    /// `N` powers of H as factors, from the power of `n` downwards.
+    /// The same for 1 to 20, in two instructions more.
     #[inline(always)]
-    pub(super) fn weights<const N: usize>(&self, n: usize) -> Weights<'_> {
-        let first = POWERS - n;
-        Weights { powers: &self.powers[first..][..N], folds: &self.folds[first..][..N] }
+    pub(super) fn far_weight(&self, n: usize) -> Weight<'_> {
+        Weight { power: self.power(n), fold: None }
+    }
+
+    /// Powers of H as factors, from the power of `n` downwards, a constant.
+    #[inline(always)]
+    pub(super) fn weights(&self, n: usize) -> Weights<'_> {
+        Weights { tables: self, n, far: false }
+    }
+
+    /// The same where `n` is no constant.
+    #[inline(always)]
+    pub(super) fn far_weights(&self, n: usize) -> Weights<'_> {
+        Weights { tables: self, n, far: true }
     }
 }
 
-// No padding.
-const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1) + 40 * (POWERS + 4));
+/// The block and the half of it that have the sum of both halves of H to the power of `n`, for 1 to 14.
+#[inline(always)]
+fn place_of_fold(n: usize) -> (usize, usize) {
+    let at = FOLDS - n;
+    (HALVES + at / 2, at % 2)
+}
+
+// No padding, and what there is room for.
+const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1 + 2 * POWERS) + 8 * FOLDS);
+const _: () = assert!(size_of::<Tables>() == 1008);
 
 /// Powers of H, each the next lower one, `L` to a register.
 pub(super) type Registers<const L: usize, const N: usize> = [[Block; L]; N];
@@ -160,22 +182,25 @@ pub(super) struct Window<'t> {
 #[derive(Clone, Copy)]
 pub(super) struct Weight<'t> {
     power: &'t Block,
-    fold: &'t u64,
+    /// The sum of its halves, if it is kept.
+    fold: Option<&'t [u8; 8]>,
 }
 
 /// Powers of H that blocks are multiplied by.
 #[derive(Clone, Copy)]
 pub(super) struct Weights<'t> {
-    powers: &'t [Block],
-    folds: &'t [u64],
+    tables: &'t Tables,
+    n: usize,
+    /// Whether sums of halves are made, wherever they are kept.
+    far: bool,
 }
 
 impl<'t> Weights<'t> {
-    pub(super) const NONE: Self = Self { powers: &[], folds: &[] };
-
+    /// The `i`-th of them.
     #[inline(always)]
     pub(super) fn at(self, i: usize) -> Weight<'t> {
-        Weight { power: &self.powers[i], fold: &self.folds[i] }
+        let n = self.n - i;
+        if self.far || n > FOLDS { self.tables.far_weight(n) } else { self.tables.weight(n) }
     }
 }
 
@@ -200,10 +225,8 @@ pub(super) use late_round_keys;
 impl Drop for Tables {
     fn drop(&mut self) {
         wipe(&mut self.round_keys, Block::ZERO);
-        wipe(&mut self.powers, Block::ZERO);
-        wipe(&mut self.divided, Block::ZERO);
+        wipe(&mut self.factors, Block::ZERO);
         wipe(&mut self.last.0, 0);
-        wipe(&mut self.folds, 0);
         self.rounds.zeroize();
     }
 }
@@ -230,7 +253,11 @@ impl Sum {
     #[inline(always)]
     pub(super) fn of<L: Lanes>(l: L, x: B, weight: Weight<'_>) -> Self {
         let power = l.table(weight.power);
-        let mid = l.mul_lo(l.xor(x, l.swap_halves(x)), l.load_low(weight.fold));
+        let fold = match weight.fold {
+            Some(fold) => l.load_low(fold),
+            None => l.xor(power, l.swap_halves(power)),
+        };
+        let mid = l.mul_lo(l.xor(x, l.swap_halves(x)), fold);
         Self { lo: l.mul_lo(x, power), mid, hi: l.mul_hi(x, power) }
     }
 
@@ -299,9 +326,9 @@ fn set_powers<L: Lanes>(l: L, tables: &mut Tables, one: B) {
     tables.set_power(l, 1, one);
     // Each product is of the highest power so far, so few of them wait for one another.
     for most in [1, 2, 4, 8, 16] {
-        let (power, fold) = (*tables.power(most), tables.folds[POWERS - most]);
+        let power = *tables.power(most);
         for n in 1..=most.min(POWERS - most) {
-            let weight = Weight { power: &power, fold: &fold };
+            let weight = Weight { power: &power, fold: None };
             let product = Sum::of(l, l.table(tables.power(n)), weight).reduce(l);
             tables.set_power(l, most + n, product);
         }

@@ -18,7 +18,7 @@ use crate::isa::x86::{
     gcm256::PairSum,
     lanes::{B, Lanes},
     sum4::Sum4,
-    tables::{POWERS, Sum, Tables, late_round_keys},
+    tables::{Sum, Tables, late_round_keys},
     token::Task,
 };
 use crate::pass::gcm_parts::Way;
@@ -166,7 +166,7 @@ impl Hashing for Four {
 
     #[inline(always)]
     fn add(self, sum: &mut Sum4, blocks: Self::V, tables: &Tables, n: usize) {
-        if let Some(weights) = tables.powers[POWERS - n..].first_chunk() {
+        if let Some(weights) = tables.four_powers(n) {
             sum.add(self.0, blocks, self.0.window4(weights));
         }
     }
