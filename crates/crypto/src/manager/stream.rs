@@ -8,6 +8,7 @@ pub use saved::GcmSaved;
 
 use crate::{
     AeadKey, GcmParams, OpenOp, SealOp, Suite, Tier,
+    key::Key,
     memory::{OutOfMemory, try_box},
     op::{HashedAad, icv_matches},
     pass::{
@@ -226,6 +227,26 @@ impl Drop for Window {
         // Where text is, key stream was.
         self.sides.iter_mut().for_each(|side| wipe(side, 0));
     }
+}
+
+/// The first part of a message with an IV of 12 bytes, and the tag that the message has if it is the only one: where the mask goes if
+/// other parts follow. Nothing with a key of another suite.
+#[inline]
+fn whole(
+    key: &Key,
+    seal: bool,
+    (nonce, aad): (&[u8; 16], HashedAad<'_>),
+    data: &mut [u8],
+    tag: &mut [u8; 16],
+) -> bool {
+    let Some(gcm) = Gcm::of(key) else { return false };
+    // The kernel reads the last block of additional data where it is: for a copy made now it would have to wait.
+    if seal {
+        gcm.seal(SealOp::hashed(key, nonce, aad, data, tag));
+    } else {
+        gcm.open(OpenOp::without_verdict(key, nonce, aad, data, tag));
+    }
+    true
 }
 
 /// What the hash of a message is.
@@ -501,20 +522,12 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     /// The first part, with the tag that the message has if it is the only one.
     #[inline]
     fn whole(&mut self, data: &mut [u8]) {
-        let Some(gcm) = Gcm::of(self.key.inner()) else { return };
-        let Self { ref key, seal, aad_len, .. } = *self;
-        let (key, nonce) = (key.inner(), &self.origin);
-        self.data_len = data.len() as u64;
-        // The kernel reads the last block where it is: for a copy made now it would have to wait. The tag
-        // goes where the mask does if other parts follow.
+        let (key, len) = (self.key.inner(), data.len() as u64);
         let GcmState { hash, mask: tag, .. } = &mut self.state;
-        let aad = HashedAad::ending(aad_len, hash);
-        if seal {
-            gcm.seal(SealOp::hashed(key, nonce, aad, data, tag));
-        } else {
-            gcm.open(OpenOp::without_verdict(key, nonce, aad, data, tag));
+        let aad = HashedAad::ending(self.aad_len, hash);
+        if whole(key, self.seal, (&self.origin, aad), data, tag) {
+            (self.data_len, self.phase) = (len, Phase::Whole);
         }
-        self.phase = Phase::Whole;
     }
 
     /// A part that is not the first, or whose counters begin anywhere.

@@ -8,11 +8,17 @@ use convoy_crypto::{
 };
 use zeroize::Zeroizing;
 
-use super::raw::{copied, input, lender, noting, noting_of_secrets, output, text, with_object};
-use crate::types::{
-    ERR_AAD_LEN, ERR_AUTH_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN,
-    ERR_NULL_AAD, ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV,
-    ERR_NULL_KEY, ERR_NULL_SRC, GCM_KEY_BYTES, GcmContext, GcmKey,
+use super::{
+    packets,
+    raw::{copied, input, lender, noting, noting_of_secrets, output, text, with_object},
+};
+use crate::{
+    check::GCM_MAX,
+    types::{
+        ERR_AAD_LEN, ERR_AUTH_LEN, ERR_AUTH_TAG_LEN, ERR_CIPH_LEN, ERR_IV_LEN, ERR_KEY_LEN,
+        ERR_NULL_AAD, ERR_NULL_AUTH, ERR_NULL_CTX, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_IV,
+        ERR_NULL_KEY, ERR_NULL_SRC, GCM_KEY_BYTES, GcmContext, GcmKey,
+    },
 };
 
 const fn bits(bits: usize) -> KeyBits {
@@ -284,6 +290,36 @@ unsafe fn message(
     tag.map_err(number_of)
 }
 
+/// A whole message with an IV of 12 bytes.
+///
+/// # Safety
+///
+/// As for [`message`].
+unsafe fn whole_message(
+    key: &AeadKey,
+    seal: bool,
+    part: &Part,
+    iv: &[u8; 12],
+    aad: &[u8],
+) -> Result<[u8; 16], c_int> {
+    if packets::overlap((aad.as_ptr().addr(), aad.len()), (part.dst.addr(), part.len as usize)) {
+        // SAFETY: the caller's promise. Additional data is read before the text is written.
+        return unsafe { message(key, seal, part, iv, aad) };
+    }
+    if part.len > GCM_MAX {
+        return Err(ERR_CIPH_LEN);
+    }
+    // SAFETY: as above.
+    let text = unsafe { text(part.src, part.dst, part.len as usize) };
+    let mut tag = [0; 16];
+    let done = if seal {
+        packets::seal(key, *iv, aad, text, &mut tag)
+    } else {
+        packets::open(key, *iv, aad, text, &mut tag)
+    };
+    done.map(|()| tag).map_err(|_| ERR_CIPH_LEN)
+}
+
 /// A message of a job, with an IV of any length.
 ///
 /// # Safety
@@ -341,7 +377,7 @@ macro_rules! whole {
                 // SAFETY: as above.
                 let made = unsafe {
                     with_key(lender()?, const { bits(BITS) }, key, |key| {
-                        message(&key, $seal, &part, &iv, aad)
+                        whole_message(&key, $seal, &part, &iv, aad)
                     })
                 }?;
                 // SAFETY: as above.
@@ -465,6 +501,38 @@ unsafe fn go_on<const BITS: usize>(
     unsafe { with_object(ctx, ERR_NULL_CTX, go_on) }
 }
 
+/// Encrypts or decrypts the next part of a message.
+///
+/// # Safety
+///
+/// As for [`go_on`], and for [`Part::update`].
+unsafe fn next_part<const BITS: usize>(
+    key: *const GcmKey,
+    ctx: *mut GcmContext,
+    seal: bool,
+    part: &Part,
+) -> Result<(), c_int> {
+    let first = |ctx: &mut GcmContext| {
+        let work = |key: LentKey<'_>| {
+            let len = part.len as usize;
+            if !ctx.takes_first_text(&key, len) {
+                return Ok(false);
+            }
+            // SAFETY: the caller's promise.
+            let text = unsafe { text(part.src, part.dst, len) };
+            Ok(ctx.first_text(&key, seal, text))
+        };
+        // SAFETY: as above.
+        unsafe { with_key(lender()?, const { bits(BITS) }, key, work) }
+    };
+    // SAFETY: as above.
+    if unsafe { with_object(ctx, ERR_NULL_CTX, first) }? {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    unsafe { go_on::<BITS>(key, ctx, seal, |stream| part.update(stream)) }
+}
+
 macro_rules! update {
     ($name:ident, $seal:literal, $text:literal) => {
         #[doc = $text]
@@ -489,7 +557,7 @@ macro_rules! update {
                 }
                 part.check()?;
                 // SAFETY: the caller's promise.
-                unsafe { go_on::<BITS>(key, ctx, $seal, |stream| part.update(stream)) }
+                unsafe { next_part::<BITS>(key, ctx, $seal, &part) }
             });
         }
     };

@@ -1,10 +1,10 @@
 //! Jobs of AES-GCM and ChaCha20-Poly1305: straight to bursts of operations.
 
-use std::ffi::c_int;
+use std::{ffi::c_int, slice};
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    AeadKey, ChaChaSecret, GcmTables, KeyLender, LentKey, Nonce, OpenOp, SealOp,
+    AeadKey, ChaChaSecret, GcmTables, KeyLender, LentKey, Nonce, OpError, OpenOp, SealOp,
     manager::{ChaChaSaved, GcmSaved},
     open_burst, seal_burst,
 };
@@ -19,7 +19,8 @@ use super::{
 };
 use crate::types::*;
 
-/// Works on those of at most [`CHUNK`] jobs that are of AEADs with keys of their own. Gives the others, and an error that was found only now.
+/// Works on those of at most [`CHUNK`] jobs that are of AEADs with keys of their own, and leaves the others in `others`, which is as
+/// large as to be worth no move. Gives an error that was found only now.
 ///
 /// # Safety
 ///
@@ -28,8 +29,9 @@ pub(super) unsafe fn run(
     lender: &KeyLender,
     slots: &mut [Slot; CHUNK],
     tasks: &[Task],
-) -> (ArrayVec<Task, CHUNK>, Option<c_int>) {
-    let (mut others, mut error) = (ArrayVec::new(), None);
+    others: &mut ArrayVec<Task, CHUNK>,
+) -> Option<c_int> {
+    let mut error = None;
     let mut packets = ArrayVec::<&Task, CHUNK>::new();
     let mut copied = ArrayVec::<&Task, CHUNK>::new();
     for task in tasks {
@@ -70,7 +72,96 @@ pub(super) unsafe fn run(
         // SAFETY: as above.
         error = unsafe { gcm::with_tables(key(first).0, work) }.err().or(error);
     }
-    (others, error)
+    error
+}
+
+/// Works on a job that comes alone, of [`CIPHER_GCM`] or [`CIPHER_CHACHA20_POLY1305`].
+///
+/// # Safety
+///
+/// As for [`run`].
+pub(super) unsafe fn single(lender: &KeyLender, slot: &mut Slot, task: &Task) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let job = unsafe { &*task.job };
+    let gcm = task.suite.cipher == CIPHER_GCM;
+    if writes_aad(job) {
+        // SAFETY: as above.
+        return unsafe { in_steps(lender, task, job) };
+    }
+    if gcm && job.iv_len != 12 {
+        // SAFETY: as above.
+        return unsafe { alone(lender, task, job) };
+    }
+    let Slot { secret, icv, .. } = slot;
+    let done = if gcm {
+        // SAFETY: as above.
+        let work = |key: LentKey<'_>| unsafe { transform(&key, task, job, icv) };
+        let bits = task.suite.bits().ok_or(ERR_JOB_KEY_LEN);
+        // SAFETY: as above.
+        bits.and_then(|bits| unsafe { gcm::with_key(lender, bits, key_of(task, job), work) })
+    } else {
+        // SAFETY: as above.
+        let copy = unsafe { copied(job.enc_keys.cast(), ERR_JOB_NULL_KEY) };
+        let done = copy.and_then(|bytes| {
+            secret.set(&bytes);
+            // SAFETY: as above.
+            unsafe { transform(&lender.chacha20_poly1305(secret), task, job, icv) }
+        });
+        secret.wipe();
+        done
+    };
+    let status = if done.is_ok() { STATUS_COMPLETED } else { STATUS_INVALID_ARGS };
+    // SAFETY: as above.
+    unsafe { finish(task, icv, status) };
+    icv.zeroize();
+    done
+}
+
+/// The operation of such a job.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn transform(
+    key: &AeadKey,
+    task: &Task,
+    job: &Job,
+    icv: &mut [u8; 16],
+) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let (nonce, aad, text) = unsafe { operands(job) }?;
+    if task.suite.is_encrypt() {
+        seal(key, nonce, aad, text, icv)
+    } else {
+        open(key, nonce, aad, text, icv)
+    }
+    .map_err(|_| ERR_JOB_CIPH_LEN)
+}
+
+/// Seals a packet alone. Whoever asks for it vouches for its nonce.
+pub(super) fn seal(
+    key: &AeadKey,
+    nonce: [u8; 12],
+    aad: &[u8],
+    text: &mut [u8],
+    tag: &mut [u8; 16],
+) -> Result<(), OpError> {
+    let mut op = SealOp::with_aead_key(key, Nonce::new(nonce), aad, text, tag)?;
+    seal_burst(slice::from_mut(&mut op));
+    Ok(())
+}
+
+/// Opens a packet alone, and gives the tag that it should have.
+pub(super) fn open(
+    key: &AeadKey,
+    nonce: [u8; 12],
+    aad: &[u8],
+    text: &mut [u8],
+    tag: &mut [u8; 16],
+) -> Result<(), OpError> {
+    let mut op = OpenOp::unverified(key, nonce, aad, text, tag)?;
+    open_burst(slice::from_mut(&mut op));
+    Ok(())
 }
 
 /// The key data of a job of GCM.
@@ -91,8 +182,13 @@ unsafe fn aad<'a>(job: &Job) -> Result<&'a [u8], c_int> {
 /// Whether what a job adds lies where it writes, so that it must be hashed before.
 fn writes_aad(job: &Job) -> bool {
     let [aad, aad_len, _] = job.u;
-    let (text, len) = (job.dst.addr(), job.cipher_len as usize);
-    aad.max(text) < aad.saturating_add(aad_len).min(text.saturating_add(len))
+    overlap((aad, aad_len), (job.dst.addr(), job.cipher_len as usize))
+}
+
+/// Whether addresses share a byte, each with its length.
+#[inline]
+pub(super) fn overlap((a, a_len): (usize, usize), (b, b_len): (usize, usize)) -> bool {
+    a.max(b) < a.saturating_add(a_len).min(b.saturating_add(b_len))
 }
 
 /// A job whose additional data lies where it writes: as a message in parts.
@@ -191,6 +287,32 @@ unsafe fn burst(
             secret.set(&unsafe { copied(job.enc_keys.cast(), ERR_JOB_NULL_KEY) }?);
         }
     }
+    let mut statuses = [STATUS_COMPLETED; CHUNK];
+    // SAFETY: the caller's promise.
+    let done = unsafe { transform_all(lender, slots, tasks, tables, &mut statuses) };
+    for ((task, Slot { icv, secret, .. }), status) in tasks.iter().zip(slots).zip(statuses) {
+        // SAFETY: the caller's promise.
+        unsafe { finish(task, icv, status) };
+        icv.zeroize();
+        if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
+            secret.wipe();
+        }
+    }
+    done
+}
+
+/// Makes keys and operations of such jobs, and runs those. Where none can be made, that is the job's status.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn transform_all(
+    lender: &KeyLender,
+    slots: &mut [Slot; CHUNK],
+    tasks: &[&Task],
+    tables: Option<&GcmTables>,
+    statuses: &mut [u32; CHUNK],
+) -> Result<(), c_int> {
     let mut keys = ArrayVec::<LentKey<'_>, CHUNK>::new();
     let mut places = ArrayVec::<usize, CHUNK>::new();
     let mut icvs = ArrayVec::<&mut [u8; 16], CHUNK>::new();
@@ -215,7 +337,6 @@ unsafe fn burst(
         places.push(keys.len() - 1);
     }
     let mut error = Ok(());
-    let mut statuses = [STATUS_COMPLETED; CHUNK];
     let mut seal = ArrayVec::<SealOp<'_>, CHUNK>::new();
     let mut open = ArrayVec::<OpenOp<'_>, CHUNK>::new();
     for (at, ((task, icv), key)) in tasks.iter().zip(icvs).zip(&places).enumerate() {
@@ -233,16 +354,6 @@ unsafe fn burst(
     if !open.is_empty() {
         open_burst(&mut open);
     }
-    drop((seal, open));
-    drop(keys);
-    for ((task, Slot { icv, secret, .. }), status) in tasks.iter().zip(slots).zip(statuses) {
-        // SAFETY: the caller's promise.
-        unsafe { finish(task, icv, status) };
-        icv.zeroize();
-        if task.suite.cipher == CIPHER_CHACHA20_POLY1305 {
-            secret.wipe();
-        }
-    }
     error
 }
 
@@ -259,13 +370,8 @@ unsafe fn push<'a>(
     seal: &mut ArrayVec<SealOp<'a>, CHUNK>,
     open: &mut ArrayVec<OpenOp<'a>, CHUNK>,
 ) -> Result<(), c_int> {
-    // SAFETY: the caller's promise. The nonce may lie in the text, so it is copied before there is a reference to that.
-    let nonce: [u8; 12] = unsafe { copied(job.iv, ERR_JOB_NULL_IV) }?;
-    // SAFETY: as above.
-    let aad = unsafe { aad(job) }?;
-    let from = job.src.wrapping_add(job.cipher_offset as usize);
-    // SAFETY: as above.
-    let text = unsafe { text(from, job.dst, job.cipher_len as usize) };
+    // SAFETY: the caller's promise.
+    let (nonce, aad, text) = unsafe { operands(job) }?;
     if task.suite.is_encrypt() {
         // Whoever submits a job vouches for its nonce.
         let op = SealOp::with_aead_key(key, Nonce::new(nonce), aad, text, icv);
@@ -275,4 +381,22 @@ unsafe fn push<'a>(
         open.push(op.map_err(|_| ERR_JOB_CIPH_LEN)?);
     }
     Ok(())
+}
+
+/// The nonce, additional data and text of a job.
+type Operands<'a> = ([u8; 12], &'a [u8], &'a mut [u8]);
+
+/// Those of a job; the text is brought to where it is worked on.
+///
+/// # Safety
+///
+/// As for [`run`].
+unsafe fn operands<'a>(job: &Job) -> Result<Operands<'a>, c_int> {
+    // SAFETY: the caller's promise. The nonce may lie in the text, so it is copied before there is a reference to that.
+    let nonce = unsafe { copied(job.iv, ERR_JOB_NULL_IV) }?;
+    // SAFETY: as above.
+    let aad = unsafe { aad(job) }?;
+    let from = job.src.wrapping_add(job.cipher_offset as usize);
+    // SAFETY: as above.
+    Ok((nonce, aad, unsafe { text(from, job.dst, job.cipher_len as usize) }))
 }

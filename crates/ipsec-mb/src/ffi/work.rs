@@ -82,8 +82,18 @@ pub(super) fn hash_input(job: &Job) -> Region {
 /// another reads or writes.
 pub(super) unsafe fn run(state: &mut State, tasks: &[Task]) -> Option<c_int> {
     let State { runner, lender, slots, .. } = state;
+    if let ([task], [slot, ..]) = (tasks, &mut *slots)
+        && matches!(task.suite.cipher, CIPHER_GCM | CIPHER_CHACHA20_POLY1305)
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { packets::single(lender, slot, task) }.err();
+    }
+    let mut others = ArrayVec::new();
     // SAFETY: the caller's promise.
-    let (mut others, mut error) = unsafe { packets::run(lender, slots, tasks) };
+    let mut error = unsafe { packets::run(lender, slots, tasks, &mut others) };
+    if others.is_empty() {
+        return error;
+    }
     others.retain(|task| {
         let is_apart = task.suite.has_cipher_apart() || task.suite.has_hash_apart();
         if let (true, [slot, ..]) = (is_apart, &mut *slots) {

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use zeroize::Zeroize;
 
-use super::{GcmStream, Phase, StreamError, nonce_block, short_block};
-use crate::{AeadKey, pass::GcmState};
+use super::{GcmStream, Phase, StreamError, nonce_block, short_block, whole};
+use crate::{AeadKey, GcmParams, Suite, op::HashedAad, pass::GcmState};
 
 /// A message of AES-GCM under way, without its key: integers in C's layout, 88 bytes.
 ///
@@ -55,6 +55,30 @@ impl GcmSaved {
             ..Self::NONE
         };
         (aad.len() <= 16).then_some(begun)
+    }
+
+    /// Whether [`first_text`](Self::first_text) does the next part, of so many bytes.
+    #[inline]
+    #[must_use]
+    pub fn takes_first_text(&self, key: &AeadKey, bytes: usize) -> bool {
+        self.form == form(Phase::Aad, true)
+            && self.aad_len <= HashedAad::MOST
+            && (1..=GcmParams::MAX_DATA).contains(&(bytes as u64))
+            && matches!(key.suite(), Suite::Gcm(_))
+    }
+
+    /// Encrypts or decrypts the first text of a message in place, as [`GcmStream::update`] does, where the message is put down: without
+    /// a copy of it. Returns whether it [takes](Self::takes_first_text) it; if not, nothing is done.
+    #[inline]
+    pub fn first_text(&mut self, key: &AeadKey, seal: bool, data: &mut [u8]) -> bool {
+        let len = data.len() as u64;
+        let aad = HashedAad::ending(self.aad_len, &self.hash);
+        let is_done = self.takes_first_text(key, data.len())
+            && whole(key.inner(), seal, (&self.origin, aad), data, &mut self.mask);
+        if is_done {
+            (self.data_len, self.form) = (len, form(Phase::Whole, true));
+        }
+        is_done
     }
 
     /// Ends a message whose text came in one part, as [`GcmStream::tag`] does, without its key: its tag. None of others.
