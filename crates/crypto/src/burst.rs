@@ -2,12 +2,11 @@
 
 use std::ptr;
 
-use arrayvec::ArrayVec;
-
 use crate::{
     KeyBits, OpenOp, SealOp, Tier, family,
     isa::Kernel,
     key::{Key, Schedule},
+    memory::Room,
     op::Op,
     secret::{depth, wipe_below, wipe_message},
 };
@@ -176,7 +175,7 @@ impl Widest {
 /// What it leaves on the stack is below the caller's frame.
 #[inline(never)]
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], classes: usize, widest: &mut Widest) -> bool {
-    let mut slots: ArrayVec<Slot<'_, O>, CHUNK> = ArrayVec::new();
+    let mut slots = Room::<Slot<'_, O>, CHUNK>::new();
     let mut places: Places = [0; CHUNK];
     let mut others = false;
     // Bits that any class has, and that all have.
@@ -243,7 +242,7 @@ fn run_sorted<'a, O: Op<'a>>(
     while classes != 0 {
         let class = classes.trailing_zeros() as u8;
         classes &= classes - 1;
-        let mut run: ArrayVec<Slot<'_, O>, CHUNK> = ArrayVec::new();
+        let mut run = Room::<Slot<'_, O>, CHUNK>::new();
         for (slots, places) in slots.chunks_mut(WORD).zip(places.as_chunks().0) {
             let mut members = positions(places, class);
             while members != 0 {

@@ -530,7 +530,9 @@ unsafe fn next_part<const BITS: usize>(
         return Ok(());
     }
     // SAFETY: as above.
-    unsafe { go_on::<BITS>(key, ctx, seal, |stream| part.update(stream)) }
+    let next = |stream: &mut GcmStream<&AeadKey>| unsafe { part.update(stream) };
+    // SAFETY: as above.
+    unsafe { go_on::<BITS>(key, ctx, seal, next) }
 }
 
 macro_rules! update {
