@@ -75,8 +75,20 @@ struct Cost {
 struct Found {
     loops: Vec<KernelLoop>,
     costs: Vec<Cost>,
-    /// What was left out, and why.
+    /// Processors whose tier the one at hand has not, so that no burst was followed for them.
+    absent: Vec<&'static str>,
+    /// What else was left out, and why.
     left_out: Vec<String>,
+}
+
+impl Found {
+    /// All that was left out.
+    fn all_left_out(&self) -> impl Iterator<Item = String> + '_ {
+        let absent = self.absent.iter().filter_map(|name| models::named(name)).map(|model| {
+            format!("bursts on {}: no key here gets {}", model.name, page::tier(model.tier))
+        });
+        absent.chain(self.left_out.iter().cloned())
+    }
 }
 
 /// What the verb does.
@@ -122,16 +134,22 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Option<
     let mut found = costs(&mca, &program, &listing, Detail::Ports)?;
     found.loops = kernel_loops(&mca, &listing, &mut found.left_out)?;
     let versions = Versions::here(&mca)?;
-    let table = page::table(&found, &versions);
-    println!("{table}");
+    println!("{}", page::table(&found, &versions, None));
     if mode == Mode::Write {
         ensure!(
             found.left_out.is_empty(),
             "ports --write: the budget is for all processors, and this left out: {}",
             found.left_out.join("; ")
         );
-        Budget::of(versions, &found.costs).write(workspace)?;
-        page::write(workspace, &table)?;
+        let mut budget = Budget::of(versions.clone(), &found.costs);
+        if !found.absent.is_empty() {
+            let old = Budget::read(workspace)?;
+            let differs = old.differs(&versions);
+            ensure!(differs.is_none(), "ports --write: {}", differs.unwrap_or_default());
+            budget.keep(old, &found.absent);
+        }
+        budget.write(workspace)?;
+        page::write(workspace, &found, &versions)?;
     }
     Ok(None)
 }
@@ -153,8 +171,9 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Tally> {
     let program = build(workspace)?;
     let listing = Listing::read(&mca.disassemble(&program)?);
     let found = costs(mca, &program, &listing, Detail::Cycles)?;
-    let mut tally = budget.compare(&found.costs, &found.left_out);
-    for why in found.left_out {
+    let left_out: Vec<String> = found.all_left_out().collect();
+    let mut tally = budget.compare(&found.costs, &left_out);
+    for why in left_out {
         tally.add(Tally::skip(format!("ports: {why}")));
     }
     Ok(tally)
@@ -226,13 +245,7 @@ fn costs(mca: &Mca, program: &Path, listing: &Listing, detail: Detail) -> Result
             }
         } else {
             let same = MODELS.iter().filter(|other| other.tier == model.tier);
-            let names: Vec<&str> = same.map(|other| other.name).collect();
-            found.left_out.push(format!(
-                "bursts on {}: they use {}, and keys here get {}",
-                names.join(", "),
-                page::tier(model.tier),
-                page::tier(&has)
-            ));
+            found.absent.extend(same.map(|other| other.name));
         }
     }
     let answers = on_all(|model| {

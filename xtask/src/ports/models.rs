@@ -45,6 +45,11 @@ pub(crate) static MODELS: [Model; 5] = [
     },
 ];
 
+/// The processor of this name.
+pub(crate) fn named(name: &str) -> Option<&'static Model> {
+    MODELS.iter().find(|model| model.name == name)
+}
+
 /// A processor for every tier that there is among them.
 pub(crate) fn of_every_tier() -> impl Iterator<Item = &'static Model> {
     let is_first = |(at, model): &(usize, &'static Model)| {

@@ -16,17 +16,26 @@ const PAGE: &str = "docs/ports.md";
 const BEGIN: &str = "<!-- ports: begin -->";
 const END: &str = "<!-- ports: end -->";
 
+/// In front of the tables that [`write`] keeps.
+const OLDER: &str = "Older than the tables of other processors: when those were made, none of this tier was at hand.";
+
 /// In place of figures where llvm-mca dies.
 const DIES: &str = "llvm-mca dies";
 
 /// All tables.
-pub(super) fn table(found: &Found, versions: &Versions) -> String {
+/// The tables; of processors that no burst was followed for those of `old`, if it has them.
+pub(super) fn table(found: &Found, versions: &Versions, old: Option<&str>) -> String {
     let Versions { mca, rustc, .. } = versions;
     let mut text = format!("Made with llvm-mca {mca} and {rustc}, profile `{PROFILE}`.\n");
-    for why in &found.left_out {
+    for why in found.all_left_out() {
         let _ = write!(text, "\nLeft out: {why}.\n");
     }
     for model in &MODELS {
+        let older = old.and_then(|old| section(old, model.name));
+        if let (true, Some(older)) = (found.absent.contains(&model.name), older) {
+            text += &older;
+            continue;
+        }
         let costs: Vec<&Cost> =
             found.costs.iter().filter(|cost| cost.model == model.name).collect();
         if !costs.is_empty() {
@@ -39,6 +48,15 @@ pub(super) fn table(found: &Found, versions: &Versions) -> String {
         text += &kernels(&found.loops);
     }
     text
+}
+
+/// What a page has of a processor, said to be older.
+fn section(page: &str, model: &str) -> Option<String> {
+    let (_, rest) = page.split_once(&format!("\n### {model} ("))?;
+    let (head, rest) = rest.split_once('\n')?;
+    let body = rest.split("\n### ").next()?;
+    let rows: Vec<&str> = body.lines().filter(|line| line.starts_with('|')).collect();
+    Some(format!("\n### {model} ({head}\n\n{OLDER}\n\n{}\n", rows.join("\n")))
 }
 
 /// A tier without a word for what it lacks.
@@ -122,10 +140,11 @@ fn kernels(loops: &[KernelLoop]) -> String {
 }
 
 /// Puts the tables into the page.
-pub(super) fn write(workspace: &Workspace, table: &str) -> Result<()> {
+pub(super) fn write(workspace: &Workspace, found: &Found, versions: &Versions) -> Result<()> {
     let path = workspace.root.join(PAGE);
     let page = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
-    let page = put(&page, table).with_context(|| format!("{PAGE} has no {BEGIN} and {END}"))?;
+    let table = table(found, versions, Some(&page));
+    let page = put(&page, &table).with_context(|| format!("{PAGE} has no {BEGIN} and {END}"))?;
     Ok(fs::write(path, page)?)
 }
 
@@ -150,10 +169,18 @@ mod tests {
         let (mca, rustc) = ("19.1.7".to_owned(), "rustc 1.95.0".to_owned());
         let versions = Versions { mca, rustc, vendor: "AuthenticAMD".to_owned() };
         let found = Found { costs: vec![cost], ..Found::default() };
-        let table = table(&found, &versions);
+        let table = table(&found, &versions, None);
         let row = "| aes-128-gcm-16 open | – | **50.0**, 90 µops, Zn4FP0 90 % | – | – |\n";
         assert!(table.contains(row), "{table}");
         assert!(table.contains("### znver4") && !table.contains("### znver3"));
+        let absent = Found { absent: vec!["znver4"], ..Found::default() };
+        let (mca, rustc) = ("20.1.0".to_owned(), "rustc 1.96.0".to_owned());
+        let versions = Versions { mca, rustc, vendor: "AuthenticAMD".to_owned() };
+        let older = super::table(&absent, &versions, Some(&table));
+        assert!(older.contains(row) && older.matches(OLDER).count() == 1, "{older}");
+        let again = super::table(&absent, &versions, Some(&older));
+        assert_eq!(again, older);
+        assert!(!super::table(&absent, &versions, None).contains("###"));
     }
 
     #[test]
