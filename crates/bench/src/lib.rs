@@ -8,6 +8,7 @@ pub mod contender;
 pub mod convoy;
 pub mod engine;
 pub mod esp;
+pub mod figures;
 pub mod floor;
 pub mod gate;
 pub mod machine;

@@ -1,0 +1,3 @@
+//! The figures of the report, made from results.
+
+pub mod chart;
