@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use convoy_engine::model::{Faults, Model, Settings};
+use convoy_engine::registry::Ready;
 use convoy_engine::{Front, Lookaside};
 use convoy_packet::BURST_MAX;
 
@@ -38,6 +39,8 @@ pub enum EngineChoice {
     Model(Settings, Faults),
     /// A device.
     Device(Arc<dyn Devices>),
+    /// A driver of the registry, which works at once: for measurements.
+    Driver(Ready),
 }
 
 impl EngineChoice {
@@ -58,6 +61,7 @@ impl EngineChoice {
             Self::Pool(pool) => Front::with(pool.engine(waker)),
             Self::Model(settings, faults) => Front::with(Box::new(Model::new(*settings, *faults))),
             Self::Device(devices) => devices.engine().map_or_else(Front::inline, Front::with),
+            Self::Driver(driver) => driver.engine(),
         }
     }
 
@@ -65,7 +69,7 @@ impl EngineChoice {
     pub(crate) fn helper(&self, waker: &Waker) -> Option<Helper> {
         match self {
             Self::Pool(pool) => pool.helper(waker),
-            Self::Inline | Self::Workers(_) | Self::Model(..) | Self::Device(_) => None,
+            _ => None,
         }
     }
 
@@ -73,7 +77,7 @@ impl EngineChoice {
     #[must_use]
     pub fn frames(&self) -> usize {
         let requests = match self {
-            Self::Inline => 0,
+            Self::Inline | Self::Driver(_) => 0,
             Self::Pool(pool) => pool.requests(),
             Self::Workers(workers) => CryptoPool::requests_of(*workers),
             Self::Model(settings, _) => settings.requests,
@@ -91,6 +95,7 @@ impl EngineChoice {
             Self::Workers(_) => "workers",
             Self::Model(..) => "model",
             Self::Device(devices) => devices.name(),
+            Self::Driver(_) => "driver",
         }
     }
 }

@@ -11,6 +11,7 @@
 //! How many workers share the work is measured with the real runtime ([`workers`]).
 
 pub mod alone;
+pub mod beside;
 pub mod books;
 pub mod cores;
 pub mod goal;

@@ -1,5 +1,6 @@
 //! Results as rows of text.
 
+use super::beside::Beside;
 use super::cores::Cores;
 use super::goal::{self, Figure};
 use super::measure::{Point, Way};
@@ -7,6 +8,7 @@ use super::soak::Soak;
 use super::workers::Rate;
 use crate::report::{cycles, size_name};
 use crate::results::head::Head;
+use crate::stats::Summary;
 
 /// Everything a run found out.
 #[derive(Clone, Debug)]
@@ -17,6 +19,8 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// All points.
     pub points: Vec<Point>,
+    /// Engines and tiers that took turns.
+    pub beside: Vec<Beside>,
     /// All soaks.
     pub soaks: Vec<Soak>,
     /// What the workers' cores were like before the run.
@@ -89,6 +93,41 @@ pub fn point_rows(points: &[Point]) -> Rows {
     rows
 }
 
+/// Engines and tiers that took turns: what each needs out and in, and in the time of the first with Convoy's own kernels.
+#[must_use]
+pub fn beside_rows(all: &[Beside]) -> Rows {
+    let mut rows = vec![row(["SUITE", "SIZE", "SAS", "BY", "OUT", "RATIO", "IN", "RATIO"])];
+    for beside in all {
+        let own = beside.library.as_ref().and_then(|(at, _)| beside.members.get(*at));
+        for member in &beside.members {
+            let ratio = |rounds: &[f64], own: Option<&[f64]>| {
+                let own = own.filter(|own| own.len() == rounds.len());
+                let ratios = own.map(|own| rounds.iter().zip(own).map(|(a, b)| a / b).collect());
+                let sum = ratios.and_then(|ratios: Vec<_>| Summary::of(&ratios));
+                sum.map_or_else(
+                    || "–".to_owned(),
+                    |sum| format!("{:.2} ({:.2}–{:.2})", sum.median, sum.low, sum.high),
+                )
+            };
+            let mean = |rounds: &[f64]| {
+                Summary::of(rounds).map_or_else(|| "–".to_owned(), |sum| cycles(sum.mean))
+            };
+            let ways = &member.ways;
+            rows.push(vec![
+                beside.suite.clone(),
+                size_name(&beside.size),
+                beside.sas.to_string(),
+                member.name.clone(),
+                mean(&ways.outbound),
+                ratio(&ways.outbound, own.map(|own| &own.ways.outbound[..])),
+                mean(&ways.inbound),
+                ratio(&ways.inbound, own.map(|own| &own.ways.inbound[..])),
+            ]);
+        }
+    }
+    rows
+}
+
 /// The stages of all points that were watched, in cycles per packet.
 #[must_use]
 pub fn stage_rows(points: &[Point]) -> Rows {
@@ -126,14 +165,14 @@ fn way(way: &Way) -> [String; 3] {
 #[must_use]
 pub fn rate_rows(rates: &[Rate]) -> Rows {
     let mut rows =
-        vec![row(["SUITE", "SIZE", "SAS", "TIER", "WORKERS", "PACKETS/S", "IN ONE WORKER'S"])];
+        vec![row(["SUITE", "SIZE", "SAS", "BY", "WORKERS", "PACKETS/S", "IN ONE WORKER'S"])];
     rows.extend(rates.iter().map(|rate| {
         let ratio = &rate.ratio;
         vec![
             rate.suite.clone(),
             size_name(&rate.size),
             rate.sas.to_string(),
-            rate.tier.to_owned(),
+            by(&rate.engine, rate.tier),
             rate.workers.to_string(),
             format!("{:.0}", rate.packets.median),
             format!("{:.2} ({:.2}–{:.2})", ratio.median, ratio.low, ratio.high),

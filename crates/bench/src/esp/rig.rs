@@ -30,7 +30,7 @@ const WIRE_DEPTH: usize = 4 * BURST_MAX;
 const HOPS: u8 = 2;
 
 /// What to send through.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
     /// The suite of all SAs.
     pub suite: Suite,

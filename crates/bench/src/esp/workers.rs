@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use convoy_crypto::{Cpu, Tier};
 use convoy_engine::front::Sharing;
 use convoy_io::mem::{self, MemPort};
 use convoy_io::{IoError, Port, PortCounters};
@@ -30,7 +29,7 @@ const FRAMES: u32 = 8192;
 /// Both ways through the gateway count the TTL down.
 const HOPS: u8 = 2;
 /// Runs of each number of workers.
-const ROUNDS: usize = 7;
+pub const ROUNDS: usize = 7;
 /// Before packets are counted.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Before packets of workers that help each other are counted: they find out what that is worth meanwhile.
@@ -47,6 +46,8 @@ pub struct Rate {
     pub size: Sizes,
     /// SAs in each direction.
     pub sas: usize,
+    /// Name of the engine.
+    pub engine: String,
     /// Tier of the keys.
     pub tier: &'static str,
     /// Workers.
@@ -166,30 +167,32 @@ pub enum Division {
 struct Outcome {
     rate: f64,
     helped: f64,
+    tier: &'static str,
     errors: Vec<String>,
 }
 
-/// Lets each number of workers run in turn, some times over, on `cpus`.
+/// Lets each number of workers run in turn, so many times over, on `cpus`. Of all of that `time` is spent measuring.
 ///
 /// # Errors
 /// [`RigError`].
 pub fn rates(
-    cpu: &Cpu,
-    tier: Tier,
+    maker: &Maker,
     task: &Task,
     division: Division,
     (workers, cpus): (&[u16], &[usize]),
-    time: Duration,
+    (time, rounds): (Duration, usize),
 ) -> Result<Vec<Rate>, RigError> {
-    let run = |workers, time| run(cpu, tier, task, (workers, division), cpus, time);
+    let run = |workers, time| run(maker, task, (workers, division), cpus, time);
     let mut samples = vec![Vec::new(); workers.len()];
     let mut alone = Vec::new();
     let mut errors = vec![Vec::new(); workers.len()];
     let mut helped = vec![Vec::new(); workers.len()];
-    let time = time / (ROUNDS * (workers.len() + 1)) as u32;
-    for _ in 0..ROUNDS {
+    let mut tier = "";
+    let time = time / (rounds * (workers.len() + 1)).max(1) as u32;
+    for _ in 0..rounds {
         let one = run(1, time)?;
         alone.push(one.rate);
+        tier = one.tier;
         for (at, &n) in workers.iter().enumerate() {
             let outcome = if n == 1 { one.clone() } else { run(n, time)? };
             let places = (samples.get_mut(at), errors.get_mut(at), helped.get_mut(at));
@@ -209,7 +212,8 @@ pub fn rates(
                 suite: task.suite.to_string(),
                 size: task.sizes,
                 sas: task.shape.sas,
-                tier: tier.name(),
+                engine: maker.name().to_owned(),
+                tier,
                 workers,
                 packets: summary(&samples),
                 ratio: summary(&ratios),
@@ -224,19 +228,20 @@ pub fn rates(
 
 /// Packets per second of one run, and what was wrong with it.
 fn run(
-    cpu: &Cpu,
-    tier: Tier,
+    maker: &Maker,
     task: &Task,
     (workers, division): (u16, Division),
     cpus: &[usize],
     time: Duration,
 ) -> Result<Outcome, RigError> {
-    let (owners, engine) = match division {
-        Division::Sas => (workers, EngineChoice::Inline),
-        Division::Packets => (1, EngineChoice::Workers(workers.into())),
+    let (owners, engine) = match (division, maker) {
+        (Division::Sas, Maker::Driver(driver)) => (workers, EngineChoice::Driver(driver.clone())),
+        (Division::Sas, _) => (workers, EngineChoice::Inline),
+        (Division::Packets, _) => (1, EngineChoice::Workers(workers.into())),
     };
     let shape = Shape { workers: owners, ..task.shape };
-    let site = Site::new(&Maker::Tier(*cpu, tier), task.suite, shape)?;
+    let site = Site::new(maker, task.suite, shape)?;
+    let tier = site.tier().name();
     let traffic = || Traffic::new(shape, task.sizes, task.burst);
     let longest = traffic().lengths().iter().copied().max().unwrap_or_default();
     let frames = FRAMES + u32::try_from(engine.frames()).unwrap_or(u32::MAX);
@@ -323,5 +328,5 @@ fn run(
         errors.push(format!("{workers} workers: {} of {frames} frames back", arena.in_depot()));
     }
     let helped = helped as f64 / (2 * sent).max(1) as f64;
-    Ok(Outcome { rate, helped, errors })
+    Ok(Outcome { rate, helped, tier, errors })
 }

@@ -5,6 +5,7 @@ use convoy_ipsec::pipeline::Stage;
 use super::build::Draft;
 use super::fields::Fields;
 use super::{About, Better, Bound, CONVOY, Name, Results, Statistic};
+use crate::esp::beside::{Beside, Ways};
 use crate::esp::cores::Cores;
 use crate::esp::goal::{self, Figure};
 use crate::esp::measure::{Point, Way};
@@ -30,6 +31,10 @@ impl Report {
             results.add(way(point, "outbound", &point.outbound, &self.figures));
             results.add(way(point, "inbound", &point.inbound, &self.figures));
             results.add(lookups(point, &self.figures));
+        }
+        for one in &self.beside {
+            results.add(beside(one, "outbound", |ways| &ways.outbound));
+            results.add(beside(one, "inbound", |ways| &ways.inbound));
         }
         self.rates.iter().for_each(|rate| results.add(workers(rate)));
         self.soaks.iter().for_each(|one| results.add(soak(one)));
@@ -123,12 +128,39 @@ fn is_of(figure: &Figure, point: &Point) -> bool {
         && of_figure == (point.suite.as_str(), point.size, point.sas, point.tier)
 }
 
+/// One direction of engines and tiers that took turns; ratios are to the first with Convoy's own kernels.
+fn beside(beside: &Beside, direction: &str, of: fn(&Ways) -> &Vec<f64>) -> Draft {
+    let place = Fields::default()
+        .with("suite", beside.suite.as_str())
+        .with("size", beside.size)
+        .with("sas", beside.sas)
+        .with("burst", beside.burst)
+        .with("direction", direction);
+    let mut draft = Draft::new("cycles per packet, engines in turn", "cycles", Better::Less, place)
+        .fact("inner_bytes", beside.inner_bytes)
+        .fact("disturbed_rounds", beside.disturbed);
+    for member in &beside.members {
+        draft = draft.series(&convoy(&member.name), of(&member.ways));
+    }
+    let Some((at, library)) = &beside.library else { return draft };
+    let Some(own) = beside.members.get(*at).map(|member| convoy(&member.name)) else {
+        return draft;
+    };
+    let alone = convoy(LIBRARY);
+    draft = draft.series(&alone, of(library)).ratio(&alone, &own, Better::More);
+    let others = beside.members.iter().map(|member| convoy(&member.name));
+    others
+        .filter(|name| *name != own)
+        .fold(draft, |draft, name| draft.ratio(&name, &own, Better::More))
+}
+
 /// How far a number of workers gets.
 fn workers(rate: &Rate) -> Draft {
     let place = Fields::default()
         .with("suite", rate.suite.as_str())
         .with("size", rate.size)
         .with("sas", rate.sas)
+        .with("engine", rate.engine.as_str())
         .with("tier", rate.tier)
         .with("workers", u64::from(rate.workers));
     let (all, one) = (convoy("workers"), convoy("one worker in the run beside"));

@@ -129,7 +129,8 @@ fn workers_divide_sas_and_pass_every_packet() {
     let task = gcm(Sizes::Mix(Mix::ImixPaper), Shape::new(4));
     let time = Duration::from_millis(20);
     let team = (&workers[..], &cpus[..]);
-    let rates = rates(&cpu, cpu.best(), &task, Division::Sas, team, time).unwrap();
+    let maker = Maker::Tier(cpu, cpu.best());
+    let rates = rates(&maker, &task, Division::Sas, team, (time, 3)).unwrap();
     assert_eq!(rates.iter().map(|rate| rate.workers).collect::<Vec<_>>(), workers);
     for rate in &rates {
         assert_eq!(rate.errors, [""; 0]);
@@ -137,6 +138,18 @@ fn workers_divide_sas_and_pass_every_packet() {
     }
     assert_eq!(goal::worker_figures(&rates).len(), workers.len() - 1);
     assert_eq!(report::rate_rows(&rates).len(), 1 + rates.len());
+}
+
+#[test]
+fn workers_pass_every_packet_with_a_driver_that_does_no_work() {
+    let task = gcm(Sizes::Fixed(200), Shape::new(2));
+    let registry = Registry::of(&Cpu::detect().unwrap());
+    let maker = Maker::driver(&registry, "null", task.suite).unwrap().unwrap();
+    let cpus = Cores::allowed().unwrap();
+    let team = (&[1][..], &cpus[..]);
+    let rates = rates(&maker, &task, Division::Sas, team, (Duration::from_millis(20), 1)).unwrap();
+    assert_eq!(rates[0].errors, [""; 0]);
+    assert!(rates[0].engine.ends_with("-null") && rates[0].packets.median > 0.0, "{rates:?}");
 }
 
 #[test]

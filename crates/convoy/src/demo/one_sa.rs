@@ -6,7 +6,8 @@ use std::time::Duration;
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::esp::rig::Task;
 use convoy_bench::esp::site::Shape;
-use convoy_bench::esp::workers::{Division, Rate, rates};
+use convoy_bench::esp::workers::{Division, ROUNDS, Rate, rates};
+use convoy_bench::maker::Maker;
 use convoy_bench::mix::Sizes;
 use convoy_crypto::Cpu;
 use serde::Serialize;
@@ -37,6 +38,7 @@ pub(super) fn run(workers: u16, seconds: u32, json: bool) -> anyhow::Result<Exit
     }
     let cpus: Vec<_> = cpus.into_iter().take(workers.into()).collect();
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
+    let maker = Maker::Tier(cpu, cpu.best());
     let cores = Cores::look(&cpus);
     let time = Duration::from_secs(seconds.into()) / SUITES.len() as u32;
     let mut all = Vec::new();
@@ -46,7 +48,7 @@ pub(super) fn run(workers: u16, seconds: u32, json: bool) -> anyhow::Result<Exit
         let sizes = Sizes::Fixed(SIZE);
         let task = Task { suite, sizes, shape: Shape::new(1), faults: None, burst: 256 };
         let team = (&[1, workers][..], &cpus[..]);
-        all.extend(rates(&cpu, cpu.best(), &task, Division::Packets, team, time)?);
+        all.extend(rates(&maker, &task, Division::Packets, team, (time, ROUNDS))?);
     }
     let shown = OneSa { cores, rates: all };
     if json {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use convoy_bench::esp::beside::{self, Member};
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::esp::goal;
 use convoy_bench::esp::measure::measure;
@@ -11,7 +12,7 @@ use convoy_bench::esp::rig::{RigError, Task};
 use convoy_bench::esp::site::{POLICIES_MAX, Shape};
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
-use convoy_bench::esp::workers::{Division, rates};
+use convoy_bench::esp::workers::{Division, ROUNDS, rates};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::results::head::Head;
@@ -33,7 +34,7 @@ Examples:
   convoy bench esp --sizes 64,128,256,512,1024,1454 --sas 1,16,64 --json > esp.json
   convoy bench esp --sas 64 --policies 1000 --mix imix --sizes none
   convoy bench esp --workers 1,2 --sas 64 --sizes 64
-  convoy bench esp --engine null,two-pass,inline --suite aes-128-gcm-16 --sas 1
+  convoy bench esp --engine null,two-pass,inline --suite aes-128-gcm-16 --sas 1 --in-turn
   convoy bench esp --packets 100000000 --faults --sas 64 --sizes 64     # a soak
 
 How it is measured: one thread, everything in memory:
@@ -54,6 +55,9 @@ received + what the injector took + what was dropped, by reason; counters of SAs
 injector against each other. With --engine drivers of the registry take the place of Convoy's own kernels (convoy crypto lists them):
 \"null\" does no work, so its pipelines cost what everything but the cryptography costs; OVER is beside
 Convoy's library all the same.
+
+With --in-turn all engines and tiers get one burst of the same packets after the other, and RATIO is the time of
+each in that of the first with Convoy's own kernels, round by round: only such ratios compare engines.
 
 With --packets nothing is timed; instead memory must not grow. Exit code
 1 when anything is missing.
@@ -122,9 +126,12 @@ pub struct EspArgs {
         value_name = "NAME",
         value_delimiter = ',',
         default_value = "inline",
-        conflicts_with_all = ["workers", "faults"]
+        conflicts_with = "faults"
     )]
     engine: Vec<String>,
+    /// Give all engines and tiers one burst of the same packets after the other, and tell their ratios.
+    #[arg(long, conflicts_with_all = ["packets", "workers", "stages", "faults"])]
+    in_turn: bool,
     /// How long to measure each point, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
@@ -135,6 +142,9 @@ pub struct EspArgs {
     /// with the gateway's own threads, instead of cycles.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', conflicts_with_all = ["packets", "stages", "faults"])]
     workers: Option<Vec<u16>>,
+    /// Runs of each number of workers.
+    #[arg(long, value_name = "COUNT", default_value_t = ROUNDS, requires = "workers")]
+    rounds: usize,
     /// Tell what each stage needs, too. The counter is read once per stage and burst, so the sums
     /// stay what they are.
     #[arg(long, conflicts_with = "packets")]
@@ -144,15 +154,16 @@ pub struct EspArgs {
     json: bool,
 }
 
-/// What to do.
 /// Memory that an SA needs at most, with both its ends.
 const SA_BYTES: u64 = 8192;
 
 /// Memory that a policy needs at most, with both its ends.
 const POLICY_BYTES: u64 = 2048;
 
+/// What to do.
 struct Plan {
-    tasks: Vec<(Maker, Task)>,
+    /// Engines and tiers by name, and what to measure with each.
+    tasks: Vec<(Member, Task)>,
     time: Duration,
     /// The processors of workers.
     cpus: Vec<usize>,
@@ -171,19 +182,19 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
         head,
         figures: Vec::new(),
         points: Vec::new(),
+        beside: Vec::new(),
         soaks: Vec::new(),
         cores,
         rates: Vec::new(),
         errors: Vec::new(),
     };
-    for (i, (maker, task)) in plan.tasks.iter().enumerate() {
-        let by = match maker {
-            Maker::Tier(_, tier) | Maker::Keeping(_, tier) => tier.name(),
-            Maker::Driver(driver) => driver.name(),
-        };
+    let steps = plan.steps(args.in_turn);
+    for (i, (members, task)) in steps.iter().enumerate() {
+        let names: Vec<&str> = members.iter().map(|member| &*member.name).collect();
+        let by = names.join(", ");
         let name = format!("{} on {by}, {}, {} SAs", task.suite, task.sizes, task.shape.sas);
-        eprintln!("bench: {} of {}: {name}", i + 1, plan.tasks.len());
-        let outcome = step(args, &plan, maker, task, &mut report);
+        eprintln!("bench: {} of {}: {name}", i + 1, steps.len());
+        let outcome = step(args, &plan, members, task, &mut report);
         let errors = outcome.unwrap_or_else(|error| vec![error.to_string()]);
         errors.iter().for_each(|error| eprintln!("bench: {error}"));
         report.errors.extend(errors.iter().map(|error| format!("{name}: {error}")));
@@ -202,16 +213,23 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
 fn step(
     args: &EspArgs,
     plan: &Plan,
-    maker: &Maker,
+    members: &[Member],
     task: &Task,
     report: &mut Report,
 ) -> Result<Vec<String>, RigError> {
-    if let (Some(workers), Maker::Tier(cpu, tier)) = (&args.workers, maker) {
+    if args.in_turn {
+        let beside = beside::measure(members, task, plan.time)?;
+        let errors = beside.errors.clone();
+        report.beside.push(beside);
+        return Ok(errors);
+    }
+    let Some(Member { maker, .. }) = members.first() else { return Ok(Vec::new()) };
+    if let Some(workers) = &args.workers {
         let most = workers.iter().copied().max().unwrap_or_default();
         let team = (&workers[..], &plan.cpus[..]);
-        let is_few = task.shape.sas < most.into();
+        let is_few = task.shape.sas < most.into() && matches!(maker, Maker::Tier(..));
         let division = if is_few { Division::Packets } else { Division::Sas };
-        let rates = rates(cpu, *tier, task, division, team, plan.time)?;
+        let rates = rates(maker, task, division, team, (plan.time, args.rounds))?;
         let errors = rates.iter().flat_map(|rate| rate.errors.clone()).collect();
         report.rates.extend(rates);
         return Ok(errors);
@@ -249,11 +267,11 @@ impl Plan {
         let (sizes, shapes) = (sizes(args)?, shapes(args)?);
         let mut tasks = Vec::new();
         let tiers = tiers(&cpu, &args.tier)?;
-        for (maker, suite) in makers(&cpu, &tiers, &args.engine, &suites)? {
+        for (member, suite) in members(&cpu, &tiers, &args.engine, &suites)? {
             for &shape in &shapes {
                 tasks.extend(sizes.iter().map(|&sizes| {
                     let task = Task { suite, sizes, shape, faults, burst: args.burst };
-                    (maker.clone(), task)
+                    (member.clone(), task)
                 }));
             }
         }
@@ -261,6 +279,9 @@ impl Plan {
             return Err("nothing is left to measure: no size and no mix".to_owned());
         }
         let cpus = Cores::allowed().map_err(|e| format!("no processors are known: {e}"))?;
+        if !(1..=1000).contains(&args.rounds) {
+            return Err(format!("--rounds {}: use 1 to 1000", args.rounds));
+        }
         for &n in args.workers.iter().flatten() {
             if !(1..=cpus.len()).contains(&usize::from(n)) {
                 return Err(format!("--workers: 1 to {}, a processor for each", cpus.len()));
@@ -268,36 +289,53 @@ impl Plan {
         }
         Ok(Self { tasks, time: Duration::from_secs_f64(args.seconds), cpus })
     }
+
+    /// What is measured at a time: each engine and tier by itself, or all that have a task in turn.
+    fn steps(&self, in_turn: bool) -> Vec<(Vec<Member>, Task)> {
+        let mut steps: Vec<(Vec<Member>, Task)> = Vec::new();
+        for (member, task) in &self.tasks {
+            let same = steps.iter_mut().find(|(_, other)| in_turn && other == task);
+            match same {
+                Some((members, _)) => members.push(member.clone()),
+                None => steps.push((vec![member.clone()], *task)),
+            }
+        }
+        steps
+    }
 }
 
 /// What to measure with, and which suites: engines in their order, and of Convoy's own kernels each tier.
-fn makers(
+fn members(
     cpu: &Cpu,
     tiers: &[Tier],
     engines: &[String],
     suites: &[Suite],
-) -> Result<Vec<(Maker, Suite)>, String> {
+) -> Result<Vec<(Member, Suite)>, String> {
     let registry = Registry::of(cpu);
-    let mut makers = Vec::new();
+    let mut members = Vec::new();
     for engine in engines {
-        let before = makers.len();
+        let before = members.len();
         if engine == "inline" {
             let each = tiers.iter().flat_map(|tier| suites.iter().map(|suite| (*tier, *suite)));
-            makers.extend(each.map(|(tier, suite)| (Maker::Tier(*cpu, tier), suite)));
+            members.extend(each.map(|(tier, suite)| {
+                let (name, maker) = (tier.name().to_owned(), Maker::Tier(*cpu, tier));
+                (Member { name, maker }, suite)
+            }));
             continue;
         }
         for &suite in suites {
             let found = Maker::driver(&registry, engine, suite);
             let found = found.map_err(|error| format!("--engine: {error}"))?;
-            makers.extend(found.map(|maker| (maker, suite)));
+            let member = |maker| Member { name: engine.clone(), maker };
+            members.extend(found.map(|maker| (member(maker), suite)));
         }
-        if makers.len() == before {
+        if members.len() == before {
             return Err(format!(
                 "--engine {engine}: it works for none of these suites; see convoy crypto"
             ));
         }
     }
-    Ok(makers)
+    Ok(members)
 }
 
 fn sizes(args: &EspArgs) -> Result<Vec<Sizes>, String> {
@@ -384,6 +422,13 @@ fn text(report: &Report, stages: bool) -> String {
             "\nCycles of the time-stamp counter per packet; OVER: what the pipeline adds to the \
              crypto library alone (quartiles)\n\n{}",
             output::table(&report::point_rows(&report.points))
+        );
+    }
+    if !report.beside.is_empty() {
+        text += &format!(
+            "\nCycles of the time-stamp counter per packet, engines and tiers in turn; RATIO: to the first with \
+             Convoy's own kernels (quartiles)\n\n{}",
+            output::table(&report::beside_rows(&report.beside))
         );
     }
     if stages {

@@ -1,0 +1,243 @@
+//! F7 and F8: the crypto library by itself.
+
+use super::Experiment;
+use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
+use super::page::{Goals, Headlines, command, left_out};
+use super::points::{count, distinct, fact, per, text, times};
+use crate::results::{CONVOY, Point, Results, Series};
+
+/// The step that measures all of it.
+pub(super) const STEP: &str = "sizes and tiers";
+/// The suites of the study, and AES-GCM.
+pub(super) const SUITES: [&str; 3] =
+    ["aes-128-cbc+hmac-sha1-96", "aes-128-cbc+aes-xcbc-96", "aes-128-gcm-16"];
+/// The suite of the study's figure in cycles a byte.
+const XCBC: &str = SUITES[1];
+/// Cycles a byte of the study, AES-CBC with AES-XCBC.
+const STUDIED: f64 = 1.94;
+/// Least bytes per cycle in those of the study, from [`LONG`] on.
+const FASTER: f64 = 1.6;
+/// Bytes from which that is asked for.
+const LONG: f64 = 1024.0;
+/// The tier that others are set beside.
+const BASE: &str = "aesni";
+const QUANTITY: &str = "cycles per packet";
+
+/// What a series is called where several ways into a library are drawn.
+fn name(series: &Series) -> String {
+    let crate::results::Name { who, by } = &series.name;
+    match (who.as_str(), by.as_str()) {
+        (CONVOY, _) => "Convoy, bursts in Rust".to_owned(),
+        ("convoy-c", "c-job") => "Convoy, job manager in C".to_owned(),
+        ("convoy-c", "c-burst") => "Convoy, bursts in C".to_owned(),
+        ("convoy-c", by) => format!("Convoy, {by}"),
+        ("ipsec-mb", by) => format!("intel-ipsec-mb, {by}"),
+        ("openssl", by) => format!("OpenSSL, {by}"),
+        (who, by) => format!("{who}, {by}"),
+    }
+}
+
+/// Points of a suite on a tier.
+fn points<'a>(results: &'a Results, suite: &str, tier: &str) -> Vec<&'a Point> {
+    let all = results.of(Experiment::MultiBuffer, QUANTITY);
+    all.filter(|point| text(point, "suite") == Some(suite) && text(point, "tier") == Some(tier))
+        .collect()
+}
+
+/// The best tier that was measured: tiers stand in rising order in the machine.
+fn best(results: &Results) -> Option<String> {
+    let all: Vec<&Point> = results.of(Experiment::MultiBuffer, QUANTITY).collect();
+    let tiers = distinct(&all, "tier");
+    results.machine.tiers.iter().rev().find(|tier| tiers.contains(tier)).cloned()
+}
+
+/// Bytes of text of a point: blocks round up.
+fn bytes(point: &Point) -> f64 {
+    fact(&point.facts, "text_bytes").or_else(|| count(point, "size")).unwrap_or_default()
+}
+
+/// The figures.
+pub(super) fn figures(results: &Results) -> Vec<Figure> {
+    let Some(best) = best(results) else { return Vec::new() };
+    vec![rates(results, &best), tiers(results, &best)]
+}
+
+/// Names of series that stand in some of the points, the fastest peers' ways alone.
+fn drawn(points: &[&Point]) -> Vec<crate::results::Name> {
+    let mut names: Vec<crate::results::Name> = Vec::new();
+    for series in points.iter().flat_map(|point| &point.series) {
+        let is_floor = series.name.who == crate::results::FLOOR;
+        if !is_floor && !names.contains(&series.name) {
+            names.push(series.name.clone());
+        }
+    }
+    // Of a peer's many interfaces the one that is fastest most often.
+    let wins = |name: &crate::results::Name| {
+        let is_fastest = |point: &&&Point| {
+            let of_peer = point.series.iter().filter(|series| series.name.who == name.who);
+            let best = of_peer.min_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
+            best.is_some_and(|best| best.name == *name)
+        };
+        points.iter().filter(is_fastest).count()
+    };
+    let kept = |name: &crate::results::Name| {
+        let rivals = names.iter().filter(|other| other.who == name.who);
+        let most = rivals.map(|other| wins(other)).max().unwrap_or_default();
+        name.is_convoy() || wins(name) == most
+    };
+    let mut kept: Vec<_> = names.iter().filter(|name| kept(name)).cloned().collect();
+    let mut seen: Vec<String> = Vec::new();
+    kept.retain(|name| {
+        let is_new = name.is_convoy() || !seen.contains(&name.who);
+        seen.push(name.who.clone());
+        is_new
+    });
+    kept
+}
+
+/// F7.
+fn rates(results: &Results, best: &str) -> Figure {
+    let tsc = results.machine.tsc_mhz;
+    let mut charts = Vec::new();
+    for suite in SUITES {
+        let points = points(results, suite, best);
+        let series = drawn(&points).into_iter().map(|wanted| {
+            let dot = |point: &&Point| {
+                let series = point.series(&wanted)?;
+                let scale = 8.0 * bytes(point) * tsc / 1e3;
+                Some(Dot { x: count(point, "size")?, y: per(scale, &series.summary) })
+            };
+            let told = points.iter().find_map(|point| point.series(&wanted)).map(name);
+            Line {
+                name: told.unwrap_or_default(),
+                role: if wanted.is_convoy() { Role::Convoy } else { Role::Peer },
+                dots: points.iter().filter_map(dot).collect(),
+            }
+        });
+        let lines = Lines {
+            x: Axis::linear("text", "bytes"),
+            y: Axis::linear("throughput", "Gb/s"),
+            series: series.collect(),
+        };
+        if !points.is_empty() {
+            charts.push(Chart { heading: suite.to_owned(), kind: Kind::Lines(lines) });
+        }
+    }
+    let xcbc = per_byte(results, best, |size| size == 2048.0);
+    let mut goals = Goals::default();
+    goals.at_least(
+        "AES-CBC with AES-XCBC from 1 KB on, bytes per cycle in those of the study",
+        FASTER,
+        faster(results, best),
+    );
+    Figure {
+        id: "F7".to_owned(),
+        title: "The multi-buffer library".to_owned(),
+        caption: "Text that one thread protects in a second against its length, by Convoy's ways in and by the fastest way into each peer."
+            .to_owned(),
+        command: command(results, Experiment::MultiBuffer, STEP),
+        charts,
+        studied: vec![Studied {
+            what: "AES-128-CBC with AES-XCBC, 2,048 bytes (3.4 GHz Sandy Bridge)".to_owned(),
+            theirs: "14 Gb/s, 1.94 cycles a byte".to_owned(),
+            ours: xcbc.map(|value| format!("{} cycles a byte", number(value.middle))),
+        }],
+        goals: goals.into(),
+        notes: vec![
+            "A sample is a burst of packets of one length, over and over, divided by its bytes. The first and last eighth of samples are dropped, \
+             the rest is sorted, and the outer quarters dropped. Setting a key up is not measured."
+                .to_owned(),
+            "What is hashed is 24 bytes longer than what is encrypted: ESP header and IV.".to_owned(),
+            "Cycles are of the time-stamp counter.".to_owned(),
+        ],
+        left_out: left_out(results, Experiment::MultiBuffer),
+    }
+}
+
+/// Cycles a byte of AES-CBC with AES-XCBC where the length is wanted; the slowest of them.
+fn per_byte(results: &Results, best: &str, is_wanted: impl Fn(f64) -> bool) -> Option<Value> {
+    let points = points(results, XCBC, best);
+    let wanted = points.iter().filter(|point| count(point, "size").is_some_and(&is_wanted));
+    let values = wanted.filter_map(|point| {
+        let own = point.series.iter().find(|series| series.name.who == CONVOY)?;
+        Some(times(1.0 / bytes(point), &own.summary))
+    });
+    values.max_by(|a, b| a.middle.total_cmp(&b.middle))
+}
+
+/// The study's cycles a byte in ours, for the slowest length from [`LONG`] on.
+fn faster(results: &Results, best: &str) -> Option<Value> {
+    let Value { middle, low, high } = per_byte(results, best, |size| size >= LONG)?;
+    Some(Value { middle: STUDIED / middle, low: STUDIED / high, high: STUDIED / low })
+}
+
+/// F8.
+fn tiers(results: &Results, best: &str) -> Figure {
+    let mut charts = Vec::new();
+    for suite in SUITES {
+        let base = points(results, suite, BASE);
+        let mut series = Vec::new();
+        for tier in &results.machine.tiers {
+            let dot = |point: &&Point| {
+                let size = count(point, "size")?;
+                let base = base.iter().find(|base| count(base, "size") == Some(size))?;
+                let own = |point: &Point| Some(point.series.first()?.summary);
+                Some(Dot { x: size, y: per(own(base)?.median, &own(point)?) })
+            };
+            let dots: Vec<Dot> = points(results, suite, tier).iter().filter_map(dot).collect();
+            let role = if tier == best { Role::Convoy } else { Role::Base };
+            if !dots.is_empty() {
+                series.push(Line { name: tier.clone(), role, dots });
+            }
+        }
+        series.reverse();
+        let lines = Lines {
+            x: Axis::linear("text", "bytes"),
+            y: Axis::linear(&format!("speed, {BASE} = 1"), ""),
+            series,
+        };
+        if !base.is_empty() {
+            charts.push(Chart { heading: suite.to_owned(), kind: Kind::Lines(lines) });
+        }
+    }
+    Figure {
+        id: "F8".to_owned(),
+        title: "Tiers of the processor".to_owned(),
+        caption: "How much faster the library is with each tier of instructions than with AES-NI in registers of 128 bits."
+            .to_owned(),
+        command: command(results, Experiment::MultiBuffer, STEP),
+        charts,
+        studied: Vec::new(),
+        goals: Vec::new(),
+        notes: vec![
+            "Tiers were measured one after the other: differences of a few per cent say nothing.".to_owned(),
+        ],
+        left_out: Vec::new(),
+    }
+}
+
+/// For the top of the page: Convoy beside the fastest peer.
+pub(super) fn headlines(results: &Results, lines: &mut Headlines) {
+    let Some(best) = best(results) else { return };
+    for suite in SUITES.iter().rev() {
+        let points = points(results, suite, &best);
+        for size in [64.0, 1408.0] {
+            let Some(point) = points.iter().find(|point| count(point, "size") == Some(size)) else {
+                continue;
+            };
+            let of_convoy = point.ratios.iter().filter(|pair| pair.to.who == CONVOY);
+            let peers = of_convoy.filter(|pair| pair.of.who != crate::results::FLOOR);
+            let fastest = peers.min_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
+            if let Some(pair) = fastest {
+                let what =
+                    format!("{suite}, {} bytes: time of {} in Convoy's", number(size), pair.of.who);
+                lines.add("F7", &what, 1.0, Some(times(1.0, &pair.summary)));
+            }
+        }
+    }
+    if let Some(faster) = faster(results, &best) {
+        let what =
+            "AES-128-CBC with AES-XCBC from 1 KB on: bytes per cycle in those of the study of 2012";
+        lines.add("F7", what, FASTER, Some(faster));
+    }
+}

@@ -1,0 +1,134 @@
+//! The page of a report: what stands on top, and all figures.
+
+use super::chart::{Figure, Value, Verdict, number};
+use super::points::spread;
+use super::{Experiment, Id, look_aside, many_tunnels, merge, multi_buffer, one_tunnel};
+use crate::results::{LeftOut, Results};
+
+/// A ratio for the top of the page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Headline {
+    /// The figure that it is from.
+    pub figure: &'static str,
+    /// What it is about.
+    pub what: String,
+    /// The ratio, with its quartiles.
+    pub value: Value,
+    /// Least that is asked for.
+    pub asked: f64,
+}
+
+impl Headline {
+    /// Whether as much as was asked for was reached.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        self.value.middle >= self.asked
+    }
+}
+
+/// Ratios for the top of the page.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Headlines(Vec<Headline>);
+
+impl Headlines {
+    /// Adds one that was measured.
+    pub(super) fn add(
+        &mut self,
+        figure: &'static str,
+        what: &str,
+        asked: f64,
+        value: Option<Value>,
+    ) {
+        let line = |value| Headline { figure, what: what.to_owned(), value, asked };
+        self.0.extend(value.map(line));
+    }
+}
+
+/// Goals of a figure that were measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Goals(Vec<Verdict>);
+
+impl Goals {
+    /// So much at least.
+    pub(super) fn at_least(&mut self, what: &str, least: f64, value: Option<Value>) {
+        self.add(what, format!("at least {}", number(least)), value, |value| value >= least);
+    }
+
+    /// So much at most.
+    pub(super) fn at_most(&mut self, what: &str, most: f64, value: Option<Value>) {
+        self.add(what, format!("at most {}", number(most)), value, |value| value <= most);
+    }
+
+    fn add(
+        &mut self,
+        what: &str,
+        asked: String,
+        value: Option<Value>,
+        is_kept: impl Fn(f64) -> bool,
+    ) {
+        self.0.extend(value.map(|value| Verdict {
+            what: what.to_owned(),
+            asked,
+            measured: if value.low == value.high { number(value.middle) } else { spread(&value) },
+            is_reached: is_kept(value.middle),
+        }));
+    }
+}
+
+impl From<Goals> for Vec<Verdict> {
+    fn from(goals: Goals) -> Self {
+        goals.0
+    }
+}
+
+/// The command of a step, as the results have it.
+pub(super) fn command(results: &Results, experiment: Experiment, step: &str) -> String {
+    let command = results.facts.get(&merge::command_of(experiment, step));
+    command.and_then(|value| value.text()).unwrap_or_default().to_owned()
+}
+
+/// What was left out of an experiment.
+pub(super) fn left_out(results: &Results, experiment: Experiment) -> Vec<LeftOut> {
+    let prefix = format!("{}: ", experiment.name());
+    let of = |one: &LeftOut| {
+        let what = one.what.strip_prefix(&prefix)?;
+        Some(LeftOut::new(what, &one.why))
+    };
+    results.left_out.iter().filter_map(of).collect()
+}
+
+/// All figures that results have something for, in their order; of those `only`, if there are any.
+#[must_use]
+pub fn figures(results: &Results, only: &[Id]) -> Vec<Figure> {
+    let all = Experiment::ALL.into_iter().flat_map(|experiment| match experiment {
+        Experiment::OneTunnel => one_tunnel::figures(results),
+        Experiment::ManyTunnels => many_tunnels::figures(results),
+        Experiment::MultiBuffer => multi_buffer::figures(results),
+        Experiment::LookAside => look_aside::figures(results),
+        Experiment::Gateways | Experiment::WebServer => Vec::new(),
+    });
+    let is_wanted =
+        |figure: &Figure| only.is_empty() || only.iter().any(|id| id.to_string() == figure.id);
+    all.filter(is_wanted).collect()
+}
+
+/// The ratios that matter, best known first.
+#[must_use]
+pub fn headlines(results: &Results) -> Vec<Headline> {
+    let mut lines = Headlines::default();
+    multi_buffer::headlines(results, &mut lines);
+    one_tunnel::headlines(results, &mut lines);
+    many_tunnels::headlines(results, &mut lines);
+    lines.0
+}
+
+/// What belongs to no figure.
+#[must_use]
+pub fn other_left_out(results: &Results) -> Vec<LeftOut> {
+    let is_of = |one: &&LeftOut| {
+        Experiment::ALL
+            .iter()
+            .any(|experiment| one.what.starts_with(&format!("{}: ", experiment.name())))
+    };
+    results.left_out.iter().filter(|one| !is_of(one)).cloned().collect()
+}

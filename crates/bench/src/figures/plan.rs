@@ -1,0 +1,290 @@
+//! What is measured for the figures: commands of `convoy bench`, one after the other.
+
+use super::many_tunnels;
+use super::one_tunnel::{self, DRIVERS, FRAME, FRAMES, PORTABLE, esp_text};
+use super::{Experiment, Id, multi_buffer};
+use crate::results::LeftOut;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// A part of the grid, within three minutes.
+    Quick,
+    /// All of it, within 20 minutes.
+    Usual,
+    /// All of it, several times longer.
+    Full,
+}
+
+impl Effort {
+    fn of<T>(self, quick: T, usual: T, full: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Usual => usual,
+            Self::Full => full,
+        }
+    }
+}
+
+/// What the machine has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Processors that may be used.
+    pub processors: usize,
+    /// Tiers, the best last.
+    pub tiers: Vec<String>,
+    /// Whether the portable tier is without special instructions in this build.
+    pub portable_is_soft: bool,
+}
+
+/// One command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What it is for.
+    pub experiment: Experiment,
+    /// Its name within the experiment.
+    pub name: &'static str,
+    /// What follows `convoy bench`.
+    pub arguments: Vec<String>,
+    /// Variables of its environment.
+    pub environment: Vec<(&'static str, &'static str)>,
+    /// About how long it takes, seconds.
+    pub seconds: f64,
+}
+
+/// What has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
+const NO_FEATURES: (&str, &str) = ("OPENSSL_ia32cap", "0");
+
+/// The commands that measure the figures `only`, or all if there are none of those; and what is not measured, and why.
+#[must_use]
+pub fn steps(only: &[Id], effort: Effort, machine: &Machine) -> (Vec<Step>, Vec<LeftOut>) {
+    let mut plan = Plan { effort, machine, steps: Vec::new(), left_out: Vec::new() };
+    for experiment in Experiment::ALL {
+        let is_wanted = only.is_empty() || only.iter().any(|id| id.experiment() == experiment);
+        match experiment {
+            _ if !is_wanted => {}
+            Experiment::OneTunnel => plan.one_tunnel(),
+            Experiment::ManyTunnels => plan.many_tunnels(),
+            Experiment::MultiBuffer => plan.multi_buffer(),
+            Experiment::LookAside => plan.look_aside(),
+            Experiment::Gateways => plan.leave_out(
+                "F13: whole gateways",
+                "they need namespaces, root and other programs: interop/throughput/compare.py measures them, and --with takes its result",
+            ),
+            Experiment::WebServer => plan.web_server(),
+        }
+    }
+    (plan.steps, plan.left_out)
+}
+
+/// The short name of a driver: what follows its algorithm.
+pub(super) fn short(driver: &str) -> String {
+    let known = DRIVERS.iter().filter(|name| driver.ends_with(**name));
+    // `two-pass` does not end with `two-pass-clmul`.
+    known.max_by_key(|name| name.len()).map_or_else(|| driver.to_owned(), |name| (*name).to_owned())
+}
+
+struct Plan<'a> {
+    effort: Effort,
+    machine: &'a Machine,
+    steps: Vec<Step>,
+    left_out: Vec<LeftOut>,
+}
+
+impl Plan<'_> {
+    fn leave_out(&mut self, what: &str, why: &str) {
+        self.left_out.push(LeftOut::new(what, why));
+    }
+
+    fn add(&mut self, experiment: Experiment, name: &'static str, words: &str, seconds: f64) {
+        let arguments = words.split_whitespace().map(str::to_owned).chain(["--json".to_owned()]);
+        let arguments = arguments.collect();
+        self.steps.push(Step { experiment, name, arguments, environment: Vec::new(), seconds });
+    }
+
+    /// The best tier, and the portable one where it is one; that it is left out, else.
+    fn tiers(&mut self) -> String {
+        let best = self.machine.tiers.last().map_or(PORTABLE, String::as_str).to_owned();
+        if self.machine.portable_is_soft {
+            return format!("{best},{PORTABLE}");
+        }
+        self.leave_out(
+            "the portable tier",
+            "this build's uses special instructions, so its figures would say nothing; build with make",
+        );
+        best
+    }
+
+    fn one_tunnel(&mut self) {
+        let tiers = self.tiers();
+        let packets = list(FRAMES.iter().map(|frame| frame - FRAME));
+        let time = self.effort.of(0.5, 3.0, 15.0);
+        let words = format!(
+            "esp --suite aes-128-gcm-16 --engine inline,{} --tier {tiers} --in-turn --sas 1 --sizes {packets} --mix none --burst 64 --seconds {time}",
+            DRIVERS.join(",")
+        );
+        let each = FRAMES.len() as f64;
+        self.add(Experiment::OneTunnel, one_tunnel::IN_TURN, &words, each * (time + 0.3));
+        let texts = list(FRAMES.iter().map(|frame| esp_text(frame - FRAME)));
+        let time = self.effort.of(0.2, 1.0, 5.0);
+        let words = format!(
+            "crypto --suite aes-128-gcm-16 --sizes {texts} --mix none --keys 1 --direction seal --peer openssl --time {time}"
+        );
+        self.add(Experiment::OneTunnel, one_tunnel::PLAIN, &words, each * (time + 0.1));
+        self.steps.last_mut().into_iter().for_each(|step| step.environment.push(NO_FEATURES));
+    }
+
+    fn many_tunnels(&mut self) {
+        let n = self.machine.processors;
+        if n < 2 {
+            self.leave_out("F4 to F6: many tunnels on many cores", "there is one processor");
+            return;
+        }
+        let frames: &[usize] = self.effort.of(&[64, 512, 1458], &FRAMES, &FRAMES);
+        let packets = list(frames.iter().map(|frame| frame - FRAME));
+        let (rounds, time) = self.effort.of((1, 0.1), (3, 1.0), (9, 6.0));
+        let measure = format!("--rounds {rounds} --seconds {time} --suite aes-128-gcm-16");
+        // Beside what is asked for, each run of a round makes its packets and warms up.
+        let each = time + 2.0 * f64::from(rounds) * 0.08;
+        let points = frames.len() as f64 * 2.0;
+        let words = |engines: &str| {
+            format!(
+                "esp --workers {n} --sas {n},{} --sizes {packets} --mix none {engines} {measure}",
+                2 * n
+            )
+        };
+        let engines = format!("--engine inline,{}", DRIVERS.join(","));
+        let experiment = Experiment::ManyTunnels;
+        self.add(experiment, many_tunnels::ENGINES, &words(&engines), 4.0 * points * each);
+        if self.machine.portable_is_soft {
+            let portable = format!("--tier {PORTABLE}");
+            self.add(experiment, many_tunnels::PLAIN, &words(&portable), points * each);
+        }
+        let (rounds, time) = self.effort.of((5, 1.0), (15, 5.0), (45, 20.0));
+        let each = time + 2.0 * f64::from(rounds) * 0.08;
+        let measure = format!("--rounds {rounds} --seconds {time} --suite aes-128-gcm-16");
+        let words = |workers: usize, sas: &str| {
+            format!(
+                "esp --workers {workers} --sas {sas} --sizes none --mix imix,imix-paper {measure}"
+            )
+        };
+        self.add(experiment, many_tunnels::MIXES, &words(n, &format!("{n},{}", 2 * n)), 4.0 * each);
+        self.add(experiment, many_tunnels::ONE, &words(1, "1"), 2.0 * each);
+    }
+
+    fn multi_buffer(&mut self) {
+        let sizes: Vec<usize> = match self.effort {
+            Effort::Quick => vec![64, 256, 512, 1024, 1408, 2048],
+            _ => (64..=2048).step_by(64).collect(),
+        };
+        // Of the portable tier the other figures tell.
+        let tiers: Vec<&str> = self
+            .machine
+            .tiers
+            .iter()
+            .map(String::as_str)
+            .filter(|tier| *tier != PORTABLE)
+            .collect();
+        let time = self.effort.of(0.03, 0.06, 0.5);
+        let words = format!(
+            "crypto --suite {} --sizes {} --mix none --keys 1 --direction seal --api c-job,c-burst --tier {} --time {time}",
+            multi_buffer::SUITES.join(","),
+            list(sizes.iter().copied()),
+            tiers.join(",")
+        );
+        let points = (sizes.len() * tiers.len() * multi_buffer::SUITES.len()) as f64;
+        self.add(Experiment::MultiBuffer, multi_buffer::STEP, &words, points * (time + 0.04));
+    }
+
+    fn look_aside(&mut self) {
+        if self.machine.processors < 2 {
+            self.leave_out(
+                "F9 to F12: software beside a look-aside device",
+                "generator and worker need two processors, and there is one",
+            );
+            return;
+        }
+        let (words, seconds) = match self.effort {
+            Effort::Quick => ("forward --quick", 75.0),
+            Effort::Usual => ("forward", 480.0),
+            Effort::Full => ("forward --searches 15", 1500.0),
+        };
+        self.add(Experiment::LookAside, super::look_aside::STEP, words, seconds);
+    }
+
+    fn web_server(&mut self) {
+        if self.effort == Effort::Quick {
+            self.leave_out(
+                "F14 to F16: a web server",
+                "--quick leaves them out: convoy bench tls --quick --json measures them, and --with takes its result",
+            );
+            return;
+        }
+        let words = self.effort.of("tls --quick", "tls --quick", "tls");
+        let seconds = self.effort.of(180.0, 180.0, 1800.0);
+        self.add(Experiment::WebServer, "web server", words, seconds);
+    }
+}
+
+fn list(numbers: impl Iterator<Item = usize>) -> String {
+    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        let tiers = ["portable", "aesni", "vaes256"].map(str::to_owned).to_vec();
+        Machine { processors: 2, tiers, portable_is_soft: true }
+    }
+
+    fn named(steps: &[Step], experiment: Experiment) -> Vec<&'static str> {
+        steps.iter().filter(|step| step.experiment == experiment).map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn a_quick_report_takes_three_minutes_at_most_and_names_what_it_leaves_out() {
+        let (steps, left_out) = steps(&[], Effort::Quick, &machine());
+        let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
+        assert!(seconds < 170.0, "{seconds}");
+        assert!(left_out.iter().any(|one| one.what.starts_with("F13")), "{left_out:?}");
+        assert!(left_out.iter().any(|one| one.what.starts_with("F14")), "{left_out:?}");
+        let (steps, _) = super::steps(&[], Effort::Usual, &machine());
+        let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
+        assert!(seconds < 1200.0, "{seconds}");
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_measured() {
+        let only = ["F1".parse().unwrap(), "F2".parse().unwrap()];
+        let (steps, left_out) = steps(&only, Effort::Usual, &machine());
+        assert_eq!(named(&steps, Experiment::OneTunnel), [one_tunnel::IN_TURN, one_tunnel::PLAIN]);
+        assert_eq!((steps.len(), left_out.len()), (2, 0));
+        let words = steps[0].arguments.join(" ");
+        assert!(words.contains("--sizes 46,110,238,494,750,1006,1262,1440"), "{words}");
+        assert!(words.contains("--tier vaes256,portable") && words.ends_with("--json"), "{words}");
+        assert!(steps[1].arguments.join(" ").contains("--sizes 48,112,240,496,752,1008,1264,1444"));
+        assert_eq!(steps[1].environment, [NO_FEATURES]);
+    }
+
+    #[test]
+    fn what_the_machine_cannot_is_named() {
+        let one = Machine { processors: 1, portable_is_soft: false, ..machine() };
+        let (steps, left_out) = steps(&[], Effort::Usual, &one);
+        assert!(named(&steps, Experiment::ManyTunnels).is_empty());
+        assert!(named(&steps, Experiment::LookAside).is_empty());
+        for what in ["F4", "F9", "the portable tier"] {
+            assert!(left_out.iter().any(|one| one.what.starts_with(what)), "{what}: {left_out:?}");
+        }
+        assert!(!steps.iter().any(|step| step.arguments.join(" ").contains(PORTABLE)));
+    }
+
+    #[test]
+    fn drivers_have_short_names() {
+        for (driver, name) in [("gcm-aes-two-pass-clmul", "two-pass-clmul"), ("x-null", "null")] {
+            assert_eq!(short(driver), name);
+        }
+        assert_eq!(short("gcm-aes-two-pass"), "two-pass");
+    }
+}
