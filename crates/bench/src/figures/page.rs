@@ -3,6 +3,7 @@
 use super::chart::{Figure, Value, Verdict, number};
 use super::points::spread;
 use super::{Experiment, Id, look_aside, many_tunnels, merge, multi_buffer, one_tunnel};
+use crate::html;
 use crate::results::{LeftOut, Results};
 
 /// A ratio for the top of the page.
@@ -122,9 +123,37 @@ pub fn headlines(results: &Results) -> Vec<Headline> {
     lines.0
 }
 
-/// What belongs to no figure.
+/// The whole page; of figures `only` those, if there are any.
 #[must_use]
-pub fn other_left_out(results: &Results) -> Vec<LeftOut> {
+pub fn report(results: &Results, only: &[Id]) -> html::Report {
+    let line = |line: Headline| html::Headline {
+        value: number(line.value.middle),
+        spread: format!("{} to {}", number(line.value.low), number(line.value.high)),
+        about: String::new(),
+        asked: Some(format!("at least {}", number(line.asked))),
+        is_reached: Some(line.is_reached()),
+        figure: Some(line.figure.to_owned()),
+        what: line.what,
+    };
+    let figures = figures(results, only);
+    let is_drawn = |line: &Headline| figures.iter().any(|figure| figure.id == line.figure);
+    let headline = headlines(results).into_iter().filter(is_drawn).map(line).collect();
+    html::Report {
+        title: "IPsec at the speed of the processor".to_owned(),
+        headline,
+        figures,
+        machine: results.machine.clone(),
+        version: results.version.clone(),
+        command: results.command.clone(),
+        started: results.started.clone(),
+        complete: results.complete,
+        left_out: other_left_out(results),
+        errors: results.errors.clone(),
+    }
+}
+
+/// What belongs to no figure.
+fn other_left_out(results: &Results) -> Vec<LeftOut> {
     let is_of = |one: &&LeftOut| {
         Experiment::ALL
             .iter()

@@ -32,6 +32,9 @@ pub enum BenchWhat {
     /// makes.
     #[command(after_help = super::TLS_RECORDS_HELP)]
     TlsRecords(super::TlsRecordsArgs),
+    /// The figures of the field's studies, measured again with the peers at hand, on one page.
+    #[command(after_help = super::REPORT_HELP)]
+    Report(super::ReportArgs),
     /// Two results that a bench wrote with --json: what got slower or faster, by a rank test of their rounds.
     #[command(after_help = super::COMPARE_HELP)]
     Compare(super::CompareArgs),
