@@ -3,7 +3,10 @@
 //! Where both hold a ratio of Convoy to the same peer at a point, the ratios are compared, round by round as they were
 //! taken: what the machine did meanwhile happened to both sides of a ratio. Elsewhere it is Convoy's own rounds.
 //!
-//! The test takes rounds for independent. What is different for the whole of a run looks like a change of the program.
+//! The test takes rounds for independent. What is different for the whole of a run looks like a change of the program. So of
+//! several runs a side each counts once, with its median.
+
+use std::slice;
 
 use super::{Better, Name, Pair, Point, Results};
 use crate::rank::{holm, mann_whitney};
@@ -69,6 +72,14 @@ impl Comparisons {
     }
 }
 
+/// Something that is compared at a point.
+enum Subject {
+    /// A ratio to a peer.
+    Ratio { of: Name, to: Name },
+    /// Convoy's own rounds.
+    Rounds(Name),
+}
+
 /// Samples that are to be compared, of the first results and of the second.
 struct Match<'a> {
     point: &'a Point,
@@ -86,8 +97,19 @@ pub fn compare(
     second: &Results,
     tolerance: f64,
 ) -> Result<Comparisons, CompareError> {
-    if first.bench != second.bench {
-        return Err(CompareError::Benches(first.bench.clone(), second.bench.clone()));
+    compare_runs([slice::from_ref(first), slice::from_ref(second)], tolerance)
+}
+
+/// Compares two programs by one run of each or by several. What is compared is what the first run of both has.
+///
+/// # Errors
+/// [`CompareError`].
+pub fn compare_runs(runs: [&[Results]; 2], tolerance: f64) -> Result<Comparisons, CompareError> {
+    let [Some(first), Some(second)] = runs.map(<[_]>::first) else {
+        return Err(CompareError::Apart);
+    };
+    if let Some(other) = runs.iter().copied().flatten().find(|run| run.bench != first.bench) {
+        return Err(CompareError::Benches(first.bench.clone(), other.bench.clone()));
     }
     let twin = |point: &Point, of: &Results| of.points.iter().position(|it| is_same(it, point));
     let pairs: Vec<_> = first
@@ -99,7 +121,14 @@ pub fn compare(
         return Err(CompareError::Apart);
     }
     let alone = second.points.iter().filter(|point| twin(point, first).is_none()).count();
-    let matches: Vec<_> = pairs.iter().flat_map(|(one, other)| matches(one, other)).collect();
+    let matches: Vec<_> = pairs
+        .iter()
+        .flat_map(|(one, other)| subjects(one, other).into_iter().map(|it| (*one, it)))
+        .filter_map(|(point, (subject, better))| {
+            let samples = [samples(runs[0], point, &subject)?, samples(runs[1], point, &subject)?];
+            Some(Match { point, what: subject.told(), better, samples })
+        })
+        .collect();
     let raw = matches.iter().map(|Match { samples: [one, other], .. }| mann_whitney(one, other));
     let corrected = holm(&raw.collect::<Vec<_>>());
     let each = matches.iter().zip(corrected);
@@ -110,28 +139,57 @@ pub fn compare(
     })
 }
 
+impl Subject {
+    fn told(&self) -> String {
+        match self {
+            Self::Ratio { of, to } => format!("ratio of {} to {}", told(of), told(to)),
+            Self::Rounds(name) => format!("rounds of {}", told(name)),
+        }
+    }
+
+    /// Round by round at a point.
+    fn rounds(&self, point: &Point) -> Option<Vec<f64>> {
+        match self {
+            Self::Ratio { of, to } => point.ratio(of, to),
+            Self::Rounds(name) => point.series(name).map(|series| series.rounds.clone()),
+        }
+    }
+}
+
+/// Of one run its rounds; of several, the median of each that has the point.
+fn samples(runs: &[Results], point: &Point, subject: &Subject) -> Option<Vec<f64>> {
+    let of = |run: &Results| {
+        let twin = run.points.iter().find(|it| is_same(it, point))?;
+        subject.rounds(twin)
+    };
+    match runs {
+        [run] => of(run),
+        runs => {
+            let median = |run| Some(Median::of(&of(run)?)?.median);
+            let medians: Vec<f64> = runs.iter().filter_map(median).collect();
+            (!medians.is_empty()).then_some(medians)
+        }
+    }
+}
+
 fn is_same(one: &Point, other: &Point) -> bool {
     one.quantity == other.quantity && one.place == other.place
 }
 
-/// What of a point can be compared.
-fn matches<'a>(one: &'a Point, other: &Point) -> Vec<Match<'a>> {
-    let by_ratio: Vec<_> =
-        fastest(one, other).filter_map(|pair| of_ratio(one, other, pair)).collect();
+/// What of a point can be compared, and which way it is better.
+fn subjects(one: &Point, other: &Point) -> Vec<(Subject, Better)> {
+    let by_ratio: Vec<_> = fastest(one, other)
+        .filter(|Pair { of, to, .. }| one.ratio(of, to).and(other.ratio(of, to)).is_some())
+        .map(|Pair { of, to, better, .. }| {
+            (Subject::Ratio { of: of.clone(), to: to.clone() }, *better)
+        })
+        .collect();
     if !by_ratio.is_empty() {
         return by_ratio;
     }
     let of_convoy = one.series.first().filter(|series| series.name.is_convoy());
-    let beside = of_convoy.and_then(|series| Some((series, other.series(&series.name)?)));
-    beside
-        .map(|(series, twin)| Match {
-            point: one,
-            what: format!("rounds of {}", told(&series.name)),
-            better: one.better,
-            samples: [series.rounds.clone(), twin.rounds.clone()],
-        })
-        .into_iter()
-        .collect()
+    let of_both = of_convoy.filter(|series| other.series(&series.name).is_some());
+    of_both.map(|series| (Subject::Rounds(series.name.clone()), one.better)).into_iter().collect()
 }
 
 /// Of each peer, and for each interface of Convoy's, the ratio of the peer's best interface: the one that leaves
@@ -169,13 +227,6 @@ fn is_less(one: &Pair, other: &Pair) -> bool {
         Better::More => one.summary.median < other.summary.median,
         Better::Less => one.summary.median > other.summary.median,
     }
-}
-
-fn of_ratio<'a>(one: &'a Point, other: &Point, pair: &Pair) -> Option<Match<'a>> {
-    let Pair { of, to, better, .. } = pair;
-    let samples = [one.ratio(of, to)?, other.ratio(of, to)?];
-    let what = format!("ratio of {} to {}", told(of), told(to));
-    Some(Match { point: one, what, better: *better, samples })
 }
 
 fn told(name: &Name) -> String {

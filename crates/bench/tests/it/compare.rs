@@ -1,7 +1,7 @@
 //! Two results beside each other: no false alarms, and what changed is found.
 
 use convoy_bench::results::build::Draft;
-use convoy_bench::results::compare::{Change, CompareError, Comparisons, compare};
+use convoy_bench::results::compare::{Change, CompareError, Comparisons, compare, compare_runs};
 use convoy_bench::results::fields::Fields;
 use convoy_bench::results::head::Head;
 use convoy_bench::results::{Better, Name, Results};
@@ -48,6 +48,25 @@ fn results(numbers: &mut Numbers, slower: f64, with_peer: bool) -> Results {
         results.add(draft);
     }
     results
+}
+
+/// The same where everything takes so much longer.
+fn scaled(results: &Results, factor: f64) -> Results {
+    let mut scaled = Results::new("crypto", &head());
+    for point in &results.points {
+        let place = point.place.clone();
+        let mut draft = Draft::new("cycles per packet", "cycles", Better::Less, place);
+        for series in &point.series {
+            let rounds: Vec<_> = series.rounds.iter().map(|round| factor * round).collect();
+            draft = draft.series(&series.name, &rounds);
+        }
+        draft = point
+            .ratios
+            .iter()
+            .fold(draft, |draft, pair| draft.ratio(&pair.of, &pair.to, pair.better));
+        scaled.add(draft);
+    }
+    scaled
 }
 
 /// Looking at the machine takes its time, so that is done once.
@@ -100,20 +119,32 @@ fn known_shifts_are_found() {
 }
 
 #[test]
+fn of_several_runs_each_counts_once() {
+    let mut numbers = Numbers(11);
+    // A whole run is slower or faster by up to four per cent, which its rounds know nothing of.
+    let mut runs = |factor: f64| -> Vec<Results> {
+        let each = (0..12).map(|_| {
+            let of_run = 1.0 + 0.04 * (numbers.uniform() - 0.5);
+            scaled(&results(&mut numbers, factor, false), of_run)
+        });
+        each.collect()
+    };
+    let (base, same, slow) = (runs(1.0), runs(1.0), runs(1.06));
+    let found = compare_runs([&base, &same], 0.0).unwrap();
+    assert_eq!(count(&found, Change::Loss) + count(&found, Change::Gain), 0, "{:?}", found.all);
+    let found = compare_runs([&base, &slow], 0.01).unwrap();
+    assert_eq!(count(&found, Change::Loss), 1, "{:?}", found.all);
+    let lost = found.of(Change::Loss).next().unwrap();
+    assert!(lost.point.ends_with("size 640") && (-0.08..-0.04).contains(&lost.gain), "{lost:?}");
+    let empty: [Results; 0] = [];
+    assert_eq!(compare_runs([&base, &empty], 0.0).unwrap_err(), CompareError::Apart);
+}
+
+#[test]
 fn a_clock_that_changes_for_all_is_no_change_of_ratios() {
     let mut numbers = Numbers(3);
     let base = results(&mut numbers, 1.0, true);
-    let mut slow = Results::new("crypto", &head());
-    for point in &base.points {
-        let mut draft =
-            Draft::new("cycles per packet", "cycles", Better::Less, point.place.clone());
-        for series in &point.series {
-            let rounds: Vec<_> = series.rounds.iter().map(|round| 1.5 * round).collect();
-            draft = draft.series(&series.name, &rounds);
-        }
-        let [convoy, peer] = [0, 1].map(|at: usize| &point.series[at].name);
-        slow.add(draft.ratio(peer, convoy, Better::More));
-    }
+    let slow = scaled(&base, 1.5);
     let same = compare(&base, &slow, 0.0).unwrap();
     assert_eq!(count(&same, Change::None), POINTS, "{:?}", same.all);
 }

@@ -250,6 +250,20 @@ fn counts_that_nothing_holds_are_refused_with_what_fits() {
 }
 
 #[test]
+fn two_builds_are_run_in_turn_and_compared() {
+    let own = env!("CARGO_BIN_EXE_convoy");
+    let bench = ["--", "crypto", "--suite", "aes-128-gcm-16", "--sizes", "64", "--mix", "none"];
+    let quick = ["--keys", "1", "--time", "0.001", "--direction", "seal", "--peer", "openssl"];
+    let head = ["bench", "compare", "--against", own, "--runs", "2", "--all"];
+    let output = convoy(&[&head[..], &bench, &quick].concat());
+    let (told, error) = (text(&output.stdout), text(&output.stderr));
+    // Two runs a side rule nothing out.
+    assert_eq!(output.status.code(), Some(0), "{told}{error}");
+    assert!(told.contains("compared: 0 worse and 0 better"), "{told}{error}");
+    assert_eq!(error.matches("compare: run").count(), 4, "{error}");
+}
+
+#[test]
 fn two_results_are_compared_by_their_ratios() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -287,6 +301,10 @@ fn two_results_are_compared_by_their_ratios() {
         (&[stored, &path("none.json")], "none.json: No such file"),
         (&[stored, stored, "--tolerance", "nan"], "use 0 to 100"),
         (&[stored], "AFTER.json"),
+        (&["--against", "/nowhere", "--", "esp"], "cannot run /nowhere"),
+        (&["--against", "/nowhere", "--runs", "1", "--", "esp"], "use 2 to 1000"),
+        (&["--against", "/nowhere"], "BENCH"),
+        (&[stored, stored, "--", "esp"], "--against"),
     ] {
         let (code, _, error) = compare(words);
         assert!(code == Some(2) && error.contains(said), "{words:?}: {error}");

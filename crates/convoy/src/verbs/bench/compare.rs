@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use convoy_bench::results::Results;
-use convoy_bench::results::compare::{Change, Comparison, Comparisons, compare};
+use convoy_bench::results::compare::{Change, Comparison, Comparisons, compare_runs};
 
+use super::child::Child;
 use crate::exit::{Exit, Stop};
+use crate::interrupt::Interrupt;
 use crate::output;
 
 /// What `convoy bench compare --help` teaches.
@@ -15,6 +17,8 @@ Examples:
   convoy bench crypto --json > before.json; convoy bench crypto --json > after.json
   convoy bench compare before.json after.json
   convoy bench compare --tolerance 1 --all before.json after.json
+  convoy bench compare a1.json,a2.json,a3.json b1.json,b2.json,b3.json     # several runs a side
+  convoy bench compare --against ./convoy-before --tolerance 1 -- crypto --suite aes-128-gcm-16 --time 0.1
 
 Points of both are matched by what was measured and where. If both hold ratios of Convoy to the same peer, those are
 compared, of each peer by its best interface; else Convoy's own rounds, which say nothing if the machine was busier
@@ -22,19 +26,40 @@ or clocked otherwise meanwhile. A change is told if medians differ by more than 
 corrected by Holm's method for the number of comparisons, gives chance a probability below 1 %.
 
 The test takes rounds for independent. What is different for the whole of a run, such as other programs beside it, looks
-like a change of the program: on a shared machine two runs of one build differ, too. Run both several times, in turn.
+like a change of the program: on a shared machine two runs of one build differ, too. So give several files a side, or have
+--against run another build and this one in turn, the other one first and this one first: each run then counts once, with its
+median. With fewer than eight runs a side chance cannot be ruled out for many points.
 
 Exit code 1: something got worse. Exit code 2: a file cannot be read, or there is nothing to compare.";
 
 /// `convoy bench compare`
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Results that a bench wrote with --json.
-    #[arg(value_name = "BEFORE.json")]
-    before: PathBuf,
+    /// Results that a bench wrote with --json; of several runs, with commas between.
+    #[arg(
+        value_name = "BEFORE.json",
+        num_args = 1,
+        value_delimiter = ',',
+        required_unless_present = "against"
+    )]
+    before: Vec<PathBuf>,
     /// Others of the same bench.
-    #[arg(value_name = "AFTER.json")]
-    after: PathBuf,
+    #[arg(
+        value_name = "AFTER.json",
+        num_args = 1,
+        value_delimiter = ',',
+        required_unless_present = "against"
+    )]
+    after: Vec<PathBuf>,
+    /// Another build of this program: runs the bench behind "--" with it, as before, and with this one, as after, in turn.
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["before", "after"], requires = "bench")]
+    against: Option<PathBuf>,
+    /// Runs of each, 2 to 1000.
+    #[arg(long, value_name = "COUNT", default_value_t = 12, requires = "against")]
+    runs: usize,
+    /// What to run: what follows convoy bench, without --json.
+    #[arg(value_name = "BENCH", last = true, requires = "against")]
+    bench: Vec<String>,
     /// Changes up to so many per cent are none, 0 to 100.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
     tolerance: f64,
@@ -47,12 +72,44 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     if !(0.0..=100.0).contains(&args.tolerance) {
         return Err(Stop::usage(format!("--tolerance {}: use 0 to 100", args.tolerance)));
     }
-    let (before, after) = (read(&args.before)?, read(&args.after)?);
-    let found = compare(&before, &after, args.tolerance / 100.0);
+    let [before, after] = match &args.against {
+        Some(program) => in_turn(program, args)?,
+        None => {
+            let read = |paths: &[PathBuf]| paths.iter().map(|path| read(path)).collect();
+            let read: [anyhow::Result<Vec<_>>; 2] = [read(&args.before), read(&args.after)];
+            let [before, after] = read;
+            [before?, after?]
+        }
+    };
+    let found = compare_runs([&before, &after], args.tolerance / 100.0);
     let found = found.map_err(|error| Stop::usage(error.to_string()))?;
     output::print(&text(&found, args))?;
     let has_loss = found.of(Change::Loss).next().is_some();
     Ok(if has_loss { Exit::Trouble } else { Exit::Ok })
+}
+
+/// Runs the bench with another build and with this one, by turns one and the other first.
+fn in_turn(other: &Path, args: &CompareArgs) -> anyhow::Result<[Vec<Results>; 2]> {
+    if !(2..=1000).contains(&args.runs) {
+        return Err(Stop::usage(format!("--runs {}: use 2 to 1000", args.runs)));
+    }
+    let own = std::env::current_exe()?;
+    let arguments: Vec<String> = args.bench.iter().cloned().chain(["--json".to_owned()]).collect();
+    let interrupt = Interrupt::listen()?;
+    let mut runs = [Vec::new(), Vec::new()];
+    for turn in 0..args.runs {
+        for side in if turn.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
+            let program = if side == 0 { other } else { &own };
+            eprintln!("compare: run {} of {}: {}", turn + 1, args.runs, program.display());
+            let child = Child::start(program, &arguments, &[]);
+            let results = child.and_then(|child| child.results(&interrupt));
+            interrupt.check()?;
+            let results = results
+                .map_err(|error| Stop::usage(format!("{}: {error:#}", program.display())))?;
+            runs[side].push(results);
+        }
+    }
+    Ok(runs)
 }
 
 fn read(path: &Path) -> anyhow::Result<Results> {
@@ -74,9 +131,9 @@ fn text(found: &Comparisons, args: &CompareArgs) -> String {
         found.all.len(),
         args.tolerance
     );
-    for (count, path) in found.apart.iter().zip([&args.before, &args.after]) {
+    for (count, side) in found.apart.iter().zip(["before", "after"]) {
         if *count > 0 {
-            text += &format!("not compared: {count} points that are in {} alone\n", path.display());
+            text += &format!("not compared: {count} points that are {side} alone\n");
         }
     }
     if found.other_machine {

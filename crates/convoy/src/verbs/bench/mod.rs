@@ -1,6 +1,7 @@
 //! `convoy bench`: what it costs.
 
 mod args;
+mod child;
 mod compare;
 mod crypto;
 mod crypto_stream;

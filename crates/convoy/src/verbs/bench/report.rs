@@ -1,12 +1,7 @@
 //! `convoy bench report`: the figures of the field's studies, measured again and drawn.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -16,8 +11,8 @@ use convoy_bench::html;
 use convoy_bench::results::head::Head;
 use convoy_bench::results::{LeftOut, Results};
 use convoy_crypto::PORTABLE_IS_SOFT;
-use rustix::process::{Pid, Signal, kill_process};
 
+use super::child::Child;
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -71,11 +66,6 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "with"])]
     from: Option<PathBuf>,
 }
-
-/// How often a command is looked at.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How long a command may take to end once it was interrupted.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     let folder = Folder::open(&args.out).map_err(|error| Stop::usage(format!("{error:#}")))?;
@@ -174,55 +164,12 @@ fn read(path: &Path, bench: &str) -> anyhow::Result<Results> {
 /// Runs one command and reads what it writes.
 fn carry_out(step: &Step, interrupt: &Interrupt) -> anyhow::Result<Results> {
     let program = std::env::current_exe().context("this program's file")?;
-    let mut written = tempfile::tempfile().context("a temporary file")?;
-    let mut command = Command::new(program);
-    command.arg0("convoy").arg("bench").args(&step.arguments);
-    command.envs(step.environment.iter().copied());
-    command.stdin(Stdio::null()).stdout(written.try_clone()?).stderr(Stdio::piped());
-    let mut child = command.spawn().context("cannot start")?;
-    let stderr = child.stderr.take();
-    let told = thread::spawn(move || {
-        let mut last = String::new();
-        for line in stderr.into_iter().flat_map(|pipe| BufReader::new(pipe).lines()) {
-            let Ok(line) = line else { break };
-            eprintln!("  {line}");
-            last = line;
-        }
-        last
-    });
-    let status = wait(&mut child, interrupt)?;
-    let last = told.join().unwrap_or_default();
-    written.rewind()?;
-    let mut bytes = Vec::new();
-    written.read_to_end(&mut bytes)?;
-    if bytes.is_empty() {
-        anyhow::bail!("ended with {status} and wrote nothing: {last}");
-    }
-    let mut results = Results::parse(&bytes).with_context(|| format!("ended with {status}"))?;
+    let child = Child::start(&program, &step.arguments, &step.environment)?;
+    let mut results = child.results(interrupt)?;
     for (name, value) in &step.environment {
         results.command.insert_str(0, &format!("{name}={value} "));
     }
     Ok(results)
-}
-
-/// Waits for a command, and ends it if this program is to end.
-fn wait(child: &mut Child, interrupt: &Interrupt) -> anyhow::Result<ExitStatus> {
-    let mut until: Option<Instant> = None;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        match until {
-            None if interrupt.is_set() => {
-                // A command that knows how to end early writes what it has.
-                let _ = kill_process(Pid::from_child(child), Signal::INT);
-                until = Some(Instant::now() + PATIENCE);
-            }
-            Some(until) if Instant::now() > until => child.kill()?,
-            _ => {}
-        }
-        thread::sleep(PAUSE);
-    }
 }
 
 /// Where reports are written.
