@@ -10,12 +10,12 @@ use convoy_bench::machine::{Machine, PeerVersion};
 use convoy_bench::results::LeftOut;
 
 /// A name that would be harmful in a page that did not escape it.
-pub const HOSTILE: &str = "<script>alert(\"1\")</script> & 'quotes' <b>";
+pub(crate) const HOSTILE: &str = "<script>alert(\"1\")</script> & 'quotes' <b>";
 /// A name that is longer than most.
 const LONG: &str = "a gateway whose makers gave it a name that goes on for rather more than one line of a drawing, and/its-version-which-has-no-gap-at-all-anywhere";
 
 /// The whole report.
-pub fn report() -> Report {
+pub(crate) fn report() -> Report {
     Report {
         title: "What Convoy does on a made-up machine".to_owned(),
         headline: headline(),

@@ -186,15 +186,19 @@ impl Plot {
         canvas.add(shape);
         let (low, high) = (self.x(value.low), self.x(value.high));
         if value.low < value.high {
+            let parts = [
+                [(low, middle - 4.0), (low, middle + 4.0)],
+                [(high, middle - 4.0), (high, middle + 4.0)],
+                [(low, middle), (high, middle)],
+            ];
             let mut spread = group("whisker");
-            for edge in [low, high] {
-                spread = spread.add(path(
-                    "stroke",
-                    &[(edge, middle - 4.0), (edge, middle + 4.0)],
-                    false,
-                ));
+            // First in the colour of the page, so that it stands out from any bar.
+            for class in ["halo", "stroke"] {
+                for part in &parts {
+                    spread = spread.add(path(class, part, false));
+                }
             }
-            canvas.add(spread.add(path("stroke", &[(low, middle), (high, middle)], false)));
+            canvas.add(spread);
         }
         let behind = high.max(end).max(base) + ASIDE * 0.75;
         canvas.text("number", (behind, baseline), Anchor::Start, &short(value.middle));

@@ -31,8 +31,8 @@ impl Size {
     /// Width in units of the drawing.
     pub(super) const fn width(self) -> f64 {
         match self {
-            Self::Wide => 720.0,
-            Self::Narrow => 340.0,
+            Self::Wide => 760.0,
+            Self::Narrow => 320.0,
         }
     }
 
@@ -40,7 +40,7 @@ impl Size {
     pub(super) const fn font(self) -> f64 {
         match self {
             Self::Wide => 13.0,
-            Self::Narrow => 12.0,
+            Self::Narrow => 13.0,
         }
     }
 
@@ -229,6 +229,6 @@ mod tests {
             text.contains("aria-labelledby=\"F1-1-narrow\"") && text.contains("x=\"1\" y=\"0\""),
             "{text}"
         );
-        assert!(text.contains("viewBox=\"0 0 340 100\""), "{text}");
+        assert!(text.contains("viewBox=\"0 0 320 100\""), "{text}");
     }
 }

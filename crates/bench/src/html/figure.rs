@@ -54,18 +54,23 @@ fn chart(figure: &Figure, chart: &Chart, id: &str, looks: &Looks) -> Markup {
         "" => format!("{}: {}", figure.id, figure.title),
         heading => format!("{}: {}, {heading}", figure.id, figure.title),
     };
-    let drawings = drawings(chart, &looks.within(&chart.kind), id, &title);
+    let looks = looks.within(&chart.kind);
+    let drawings = drawings(chart, &looks, id, &title);
+    let values = values(chart, id, &title);
     html! {
         div.chart {
             @if !chart.heading.is_empty() { h4 { (chart.heading) } }
             @if let Some(drawings) = drawings {
-                (before(chart, &looks.within(&chart.kind)))
+                (before(chart, &looks))
                 (PreEscaped(drawings))
                 (after(&chart.kind))
             } @else {
-                p.nothing { "Nothing was measured that could be drawn." }
+                p.nothing {
+                    @if values.is_some() { "Too little was measured for a drawing." }
+                    @else { "Nothing was measured." }
+                }
             }
-            (values(chart, id, &title))
+            @if let Some(values) = values { (values) }
         }
     }
 }
@@ -143,28 +148,28 @@ fn after(kind: &Kind) -> Markup {
 
 /// The spokes by number, and why they were judged as they were.
 fn qualities(radar: &Radar) -> Markup {
-    let numbered = radar::is_numbered(radar, Size::Wide);
-    let has_judged = radar.axes.iter().any(|axis| axis.judged.is_some());
-    // Where labels stand in the wide drawing, only the narrow one needs the list.
-    let class = if numbered || has_judged { "qualities" } else { "qualities narrow" };
+    // Where labels stand in the wide drawing, it needs no more than the reasons.
+    let is_labelled = !radar::is_numbered(radar, Size::Wide);
     html! {
-        ol class=(class) {
+        ol.qualities.labelled[is_labelled] {
             @for axis in &radar.axes {
-                li {
+                li.judged[axis.judged.is_some()] {
                     (axis.label)
-                    @if let Some(why) = &axis.judged { span.judged { " (judged: " (why) ")" } }
+                    @if let Some(why) = &axis.judged { span.why { " (judged: " (why) ")" } }
                 }
             }
         }
     }
 }
 
-/// All that is drawn, in numbers.
-fn values(chart: &Chart, id: &str, title: &str) -> Markup {
+/// All that is drawn, in numbers; none where there is no number.
+fn values(chart: &Chart, id: &str, title: &str) -> Option<Markup> {
     let values = chart.table();
-    if values.rows.is_empty() || values.head.len() < 2 {
-        return html! {};
+    let mut cells = values.rows.iter().flat_map(|row| row.iter().skip(1));
+    if cells.all(String::is_empty) {
+        return None;
     }
+    // Without a name, what stands in a column is what is measured.
     let (across, inside) = match &chart.kind {
         Kind::Lines(lines) => (axis_text(&lines.x), Some(axis_text(&lines.y))),
         Kind::Bars(bars) => (String::new(), Some(axis_text(&bars.y))),
@@ -174,18 +179,21 @@ fn values(chart: &Chart, id: &str, title: &str) -> Markup {
     if !across.is_empty() {
         head[0] = &across;
     }
+    for name in head.iter_mut().skip(1).filter(|name| name.is_empty()) {
+        *name = inside.as_deref().unwrap_or("value");
+    }
     let caption = html! {
         (title)
-        @if let Some(inside) = inside { ": " (inside) ", with quartiles in brackets" }
+        @if let Some(inside) = &inside { ": " (inside) ", with quartiles in brackets" }
     };
     let rows = |row: &Vec<String>| row.iter().map(|text| value(text)).collect();
     let rows: Vec<Vec<Markup>> = values.rows.iter().map(rows).collect();
-    html! {
+    Some(html! {
         details.values {
             summary { "Values" span.unseen { " of " (title) } }
             (table(id, &caption, &head, &rows))
         }
-    }
+    })
 }
 
 /// A number in front of its quartiles, or that there is none.

@@ -18,9 +18,9 @@ pub(super) struct Look {
 const fn colours(role: Role) -> &'static [usize] {
     match role {
         Role::Convoy => &[1, 2, 3],
-        Role::Base => &[8, 1],
+        Role::Base => &[8],
         Role::Peer => &[4, 5, 6, 7],
-        Role::Computed => &[8, 4],
+        Role::Computed => &[9, 8, 1, 4],
     }
 }
 
@@ -67,7 +67,7 @@ impl Look {
                 points.iter().map(|(right, down)| (x + right * REACH, y + down * REACH)).collect();
             canvas::path("marker", &moved, true)
         };
-        Some(match (first + self.rank) % MARKERS {
+        Some(match (first + self.rank + self.rank / MARKERS) % MARKERS {
             0 => {
                 let circle = Circle::new().set("class", "marker").set("r", REACH);
                 circle.set("cx", canvas::place(x)).set("cy", canvas::place(y)).into()
@@ -179,9 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn twelve_peers_look_different() {
-        let names: Vec<String> = (0..12).map(|n| format!("peer {n}")).collect();
-        let series: Vec<_> = names.iter().map(|name| (name.as_str(), Role::Peer)).collect();
+    fn twelve_of_each_role_look_different() {
+        let roles = [Role::Convoy, Role::Base, Role::Peer, Role::Computed];
+        let names: Vec<(String, Role)> = roles
+            .iter()
+            .flat_map(|role| (0..12).map(move |n| (format!("{role:?} {n}"), *role)))
+            .collect();
+        let series: Vec<_> = names.iter().map(|(name, role)| (name.as_str(), *role)).collect();
         let looks = Looks::default().within(&chart(&series));
         let drawn: Vec<String> = looks.iter().map(|look| look.swatch()).collect();
         for (n, one) in drawn.iter().enumerate() {

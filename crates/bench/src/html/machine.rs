@@ -3,12 +3,13 @@
 use maud::{Markup, html};
 
 use super::table::{cell, table};
+use crate::figures::chart::number;
 use crate::machine::Machine;
 
 /// What is known of the machine.
 pub(super) fn machine(machine: &Machine) -> Markup {
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "not told".to_owned());
-    let mhz = |clock: f64| format!("{clock:.0} MHz");
+    let mhz = |clock: f64| format!("{} MHz", number(clock.round()));
     let load = |load: Option<[f64; 3]>| {
         or_unknown(load.map(|[one, five, fifteen]| {
             format!("{one:.2} over 1 minute, {five:.2} over 5, {fifteen:.2} over 15")

@@ -124,7 +124,7 @@ fn card(one: &Headline) -> Markup {
                     a href={ "#" (anchor(figure)) } { (one.what) }
                 } @else { (one.what) }
             }
-            p.number { (one.value) }
+            p.number.long[one.value.chars().count() > 7] { (one.value) }
             @if !one.spread.is_empty() { p.spread { (one.spread) } }
             p.about { (one.about) }
             @if one.asked.is_some() || one.is_reached.is_some() {

@@ -12,6 +12,8 @@ const RINGS: usize = 4;
 const GAP: f64 = 10.0;
 /// With more qualities than this, labels would meet.
 const LABELLED: usize = 8;
+/// Fewer spokes make no area.
+const FEWEST: usize = 3;
 /// A label has at most so many lines; others are numbers, which the list beneath explains.
 const LABEL_LINES: usize = 3;
 
@@ -34,8 +36,11 @@ pub(super) fn is_numbered(radar: &Radar, size: Size) -> bool {
         })
 }
 
-/// The drawing and its height; none where there is nothing to draw.
+/// The drawing and its height; none where there is too little to draw.
 pub(super) fn draw(radar: &Radar, looks: &[Look], size: Size) -> Option<(Canvas, f64)> {
+    if radar.axes.len() < FEWEST {
+        return None;
+    }
     let has_share = |polygon: &Polygon| (0..radar.axes.len()).any(|n| share(polygon, n).is_some());
     if !radar.series.iter().any(has_share) {
         return None;
