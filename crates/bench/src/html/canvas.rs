@@ -84,10 +84,6 @@ impl Canvas {
         self.add(line.set("x2", place(to.0)).set("y2", place(to.1)));
     }
 
-    pub(super) fn rectangle(&mut self, class: &str, from: (f64, f64), size: (f64, f64)) {
-        self.add(rectangle(class, from, size));
-    }
-
     /// A path of straight lines through `points`.
     pub(super) fn path(&mut self, class: &str, points: &[(f64, f64)], is_closed: bool) {
         self.add(path(class, points, is_closed));
