@@ -98,7 +98,7 @@ check:
 	$(CARGO) xtask ci
 
 test-levels test-tiers test-soak test-long:
-	./interop/install-deps.sh
+	./interop/install-deps.sh $(if $(filter test-long,$@),--long)
 	$(CARGO) xtask $(XTASK_$@)
 
 XTASK_test-levels = levels

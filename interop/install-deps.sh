@@ -3,7 +3,7 @@
 # apt cannot, it names what is missing and what will be skipped for it. It never fails for that: each
 # test looks for its tools by itself and skips loudly.
 #
-#   interop/install-deps.sh [--check]      --check only tells
+#   interop/install-deps.sh [--check|--long]      --check only tells; --long also installs what only make test-long needs
 #
 # CARGO_TARGET_DIR (default: target) holds what is not installed system-wide: python packages and the
 # vectors that are fetched.
@@ -55,6 +55,8 @@ needs=(
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
     "llvm-mca-19|llvm-19|what kernels cost on processors that are not at hand"
 )
+# It and what it needs take more than a minute to install.
+[ "$check_only" != --long ] || needs+=("chromium|chromium|the look at the page of the bench's report")
 
 missing=()
 collect_missing() {

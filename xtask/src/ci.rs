@@ -159,6 +159,11 @@ const STEPS: &[Step] = &[
         interop::openssl_tests,
     ),
     long(
+        "report",
+        "Chromium shows the page of the bench's report whole, legible and without a request",
+        interop::report,
+    ),
+    long(
         "ipsec-mb-programs",
         "Intel's test programs, and DPDK, over the stand-ins for libIPSec_MB",
         interop::ipsec_mb_programs,

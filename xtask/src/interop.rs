@@ -43,6 +43,8 @@ const EMULATOR: Oracle = Oracle { name: "emulator", script: "emulator/test_tiers
 
 const OPENSSL_TESTS: Oracle = Oracle { name: "openssl-tests", script: "openssl-tests/run.sh" };
 
+const REPORT: Oracle = Oracle { name: "report", script: "report/run.py" };
+
 const IPSEC_MB: Oracle = Oracle { name: "ipsec-mb", script: "ipsec-mb/run.sh" };
 
 const DPDK: Oracle = Oracle { name: "dpdk", script: "ipsec-mb/dpdk.sh" };
@@ -117,6 +119,11 @@ pub(crate) fn emulator(gate: &Gate) -> Result<Tally> {
 /// OpenSSL's own tests with the provider, which its script builds.
 pub(crate) fn openssl_tests(gate: &Gate) -> Result<Tally> {
     run_one(&gate.workspace, &OPENSSL_TESTS, Extent::All, &mut |line| println!("{line}"))
+}
+
+/// Chromium's look at the page of the bench's report, which its script builds.
+pub(crate) fn report(gate: &Gate) -> Result<Tally> {
+    run_one(&gate.workspace, &REPORT, Extent::All, &mut |line| println!("{line}"))
 }
 
 /// Intel's Wycheproof program over the stand-ins for its library, where its source is at hand. The build of the tests makes those.

@@ -11,6 +11,7 @@ pub mod esp;
 pub mod figures;
 pub mod floor;
 pub mod gate;
+pub mod html;
 pub mod machine;
 pub mod maker;
 pub mod mix;

@@ -4,6 +4,7 @@
 mod agree;
 mod compare;
 mod esp;
+mod html;
 mod measure;
 mod records;
 mod results;
