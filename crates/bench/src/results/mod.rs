@@ -15,6 +15,7 @@ mod layout;
 pub mod read;
 mod records;
 mod stream;
+pub mod tables;
 mod tls;
 
 use serde::{Deserialize, Serialize};

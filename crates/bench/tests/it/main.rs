@@ -3,7 +3,9 @@
 
 mod agree;
 mod compare;
+mod documents;
 mod esp;
+mod figures;
 mod html;
 mod measure;
 mod records;

@@ -1,0 +1,222 @@
+//! Figures of the report have the numbers that follow from results.
+
+use convoy_bench::figures::chart::{Figure, Kind, Line};
+use convoy_bench::figures::{Experiment, Id, merge, page};
+use convoy_bench::html;
+use convoy_bench::results::build::Draft;
+use convoy_bench::results::fields::Fields;
+use convoy_bench::results::head::Head;
+use convoy_bench::results::{Better, LeftOut, Name, Results};
+
+/// Ticks of the time-stamp counter in a microsecond.
+const MHZ: f64 = 2000.0;
+
+fn head() -> Head {
+    let mut head = Head::now();
+    head.machine.tsc_mhz = MHZ;
+    head.machine.tiers = ["portable", "aesni", "vaes256"].map(str::to_owned).to_vec();
+    head
+}
+
+fn convoy(by: &str) -> Name {
+    Name::new("convoy", by)
+}
+
+/// One tunnel: the pipeline without cryptography takes 100 cycles, and each way a number of cycles a byte of the frame more.
+fn one_tunnel(report: &mut Results) {
+    let mut results = Results::new("esp", report_head(report));
+    for size in [46_usize, 1440] {
+        let place = Fields::default()
+            .with("suite", "aes-128-gcm-16")
+            .with("size", size)
+            .with("direction", "outbound");
+        let quantity = "cycles per packet, engines in turn";
+        let frame = (size + 18) as f64;
+        let mut draft = Draft::new(quantity, "cycles", Better::Less, place);
+        let ways = [("vaes256", 0.5), ("null", 0.0), ("two-pass", 8.0), ("two-pass-clmul", 1.0)];
+        for (name, byte) in ways {
+            draft = draft.series(&convoy(name), &[100.0 + byte * frame; 20]);
+        }
+        draft = draft.series(&convoy("crypto library alone"), &[0.5 * frame; 20]);
+        for name in ["crypto library alone", "null", "two-pass", "two-pass-clmul"] {
+            draft = draft.ratio(&convoy(name), &convoy("vaes256"), Better::More);
+        }
+        results.add(draft);
+    }
+    results.left_out.push(LeftOut::new("aws-lc", "it was not built in"));
+    merge::add(report, Experiment::OneTunnel, "engines in turn", results);
+    // Texts of the two frames in plain software: 20 cycles a byte.
+    let mut plain = Results::new("crypto", report_head(report));
+    for text in [48_usize, 1444] {
+        let place = Fields::default().with("suite", "aes-128-gcm-16").with("size", text);
+        let draft = Draft::new("cycles per packet", "cycles", Better::Less, place);
+        let draft = draft.series(&convoy("vaes256"), &[10.0; 20]);
+        plain.add(draft.series(&Name::new("openssl", "evp"), &[20.0 * text as f64; 20]));
+    }
+    merge::add(report, Experiment::OneTunnel, "OpenSSL in plain software", plain);
+}
+
+fn report_head(_: &Results) -> &'static Head {
+    use std::sync::OnceLock;
+    static HEAD: OnceLock<Head> = OnceLock::new();
+    HEAD.get_or_init(head)
+}
+
+fn many_tunnels(report: &mut Results) {
+    let mut results = Results::new("esp", report_head(report));
+    results.facts.set("computing_at_once", 0.9);
+    for (workers, sas) in [(1_usize, 1_usize), (2, 2), (2, 4)] {
+        for size in ["imix", "imix-paper"] {
+            let place = Fields::default()
+                .with("suite", "aes-128-gcm-16")
+                .with("size", size)
+                .with("sas", sas)
+                .with("engine", "inline")
+                .with("tier", "vaes256")
+                .with("workers", workers);
+            let (all, one) = (convoy("workers"), convoy("one worker in the run beside"));
+            let rate = 1e6 * workers as f64 * 0.89;
+            let draft = Draft::new("packets per second", "packets/s", Better::More, place)
+                .series(&all, &[rate; 9])
+                .series(&one, &[1e6; 9]);
+            results.add(draft.ratio(&all, &one, Better::More));
+        }
+        let place = Fields::default()
+            .with("suite", "aes-128-gcm-16")
+            .with("size", 1440_usize)
+            .with("sas", sas)
+            .with("engine", "rfc4106-gcm-aes-null")
+            .with("tier", "vaes256")
+            .with("workers", workers);
+        let draft = Draft::new("packets per second", "packets/s", Better::More, place);
+        results.add(draft.series(&convoy("workers"), &[2e6; 9]));
+    }
+    merge::add(report, Experiment::ManyTunnels, "engines", results);
+}
+
+fn multi_buffer(report: &mut Results) {
+    let mut results = Results::new("crypto", report_head(report));
+    for (tier, factor) in [("aesni", 4.0), ("vaes256", 1.0)] {
+        for suite in ["aes-128-cbc+aes-xcbc-96", "aes-128-gcm-16"] {
+            for size in [64_usize, 1408, 2048] {
+                let place = Fields::default()
+                    .with("suite", suite)
+                    .with("direction", "seal")
+                    .with("size", size)
+                    .with("tier", tier);
+                let own = factor * size as f64;
+                let draft = Draft::new("cycles per packet", "cycles", Better::Less, place)
+                    .fact("text_bytes", size as f64)
+                    .series(&convoy(tier), &[own; 20])
+                    .series(&Name::new("convoy-c", "c-job"), &[own + 20.0; 20])
+                    .series(&Name::new("ipsec-mb", "job"), &[3.0 * own; 20])
+                    .series(&Name::new("ipsec-mb", "burst"), &[2.0 * own; 20]);
+                let ratio = |draft: Draft, by| {
+                    draft.ratio(&Name::new("ipsec-mb", by), &convoy(tier), Better::More)
+                };
+                results.add(ratio(ratio(draft, "job"), "burst"));
+            }
+        }
+    }
+    merge::add(report, Experiment::MultiBuffer, "sizes and tiers", results);
+}
+
+fn report() -> Results {
+    let mut report = Results::new("report", report_head(&Results::new("report", &head())));
+    one_tunnel(&mut report);
+    many_tunnels(&mut report);
+    multi_buffer(&mut report);
+    report
+}
+
+fn figure<'a>(figures: &'a [Figure], id: &str) -> &'a Figure {
+    figures.iter().find(|figure| figure.id == id).unwrap_or_else(|| panic!("no figure {id}"))
+}
+
+/// The values of a line of a figure's chart.
+fn values(figure: &Figure, chart: usize, name: &str) -> Vec<(f64, f64)> {
+    let Kind::Lines(lines) = &figure.charts[chart].kind else { panic!("{}: no lines", figure.id) };
+    let found = lines.series.iter().find(|line| line.name == name);
+    let names: Vec<&str> = lines.series.iter().map(|line| &*line.name).collect();
+    let Line { dots, .. } = found.unwrap_or_else(|| panic!("no {name} among {names:?}"));
+    dots.iter().map(|dot| (dot.x, dot.y.middle)).collect()
+}
+
+fn near(values: &[(f64, f64)], wanted: &[(f64, f64)]) {
+    assert_eq!(values.len(), wanted.len(), "{values:?}");
+    for ((x, y), (a, b)) in values.iter().zip(wanted) {
+        assert!(x == a && (y - b).abs() < 1e-3 * b.abs(), "{values:?}, not {wanted:?}");
+    }
+}
+
+#[test]
+fn one_tunnels_figures_follow_from_cycles() {
+    let figures = page::figures(&report(), &[]);
+    let f1 = figure(&figures, "F1");
+    // Bits of the frame, times ticks in a microsecond, by cycles: megabits a second.
+    let own = |frame: f64| (frame, 8.0 * frame * MHZ / (100.0 + 0.5 * frame));
+    near(&values(f1, 0, "combined, vaes256"), &[own(64.0), own(1458.0)]);
+    let plain = |frame: f64, text: f64| (frame, 8.0 * frame * MHZ / (100.0 + 20.0 * text));
+    let wanted = [plain(64.0, 48.0), plain(1458.0, 1444.0)];
+    near(&values(f1, 0, "null with OpenSSL in plain software"), &wanted);
+    assert_eq!(f1.left_out, [LeftOut::new("aws-lc", "it was not built in")]);
+    assert!(
+        f1.goals.iter().any(|goal| goal.is_reached) && f1.goals.iter().any(|goal| !goal.is_reached)
+    );
+    let f2 = figure(&figures, "F2");
+    assert!(
+        f2.notes.iter().any(|note| note.contains("vaes256: 100 cycles a packet and 0.5 a byte")),
+        "{f2:?}"
+    );
+    let slope = &f2.goals[0];
+    assert!(slope.measured == "16" && slope.is_reached, "{slope:?}");
+    assert!(f2.goals[1].measured == "100" && f2.goals[1].is_reached, "{:?}", f2.goals);
+    let f3 = figure(&figures, "F3");
+    let share = |frame: f64| (frame, 100.0 * 0.5 * frame / (100.0 + 0.5 * frame));
+    near(&values(f3, 0, "cryptography"), &[share(64.0), share(1458.0)]);
+}
+
+#[test]
+fn workers_are_judged_by_what_processors_reach_together() {
+    let figures = page::figures(&report(), &[]);
+    let f6 = figure(&figures, "F6");
+    // 1.78 of 2, and 1.9 times 0.9 is asked for.
+    assert_eq!(f6.goals.len(), 2);
+    assert!(f6.goals.iter().all(|goal| goal.asked == "at least 1.71" && goal.is_reached), "{f6:?}");
+    let f5 = figure(&figures, "F5");
+    near(&values(f5, 0, "null"), &[(1458.0, 8.0 * 1458.0 * 2.0)]);
+}
+
+#[test]
+fn the_librarys_figures_show_the_fastest_way_into_a_peer() {
+    let figures = page::figures(&report(), &[]);
+    let f7 = figure(&figures, "F7");
+    let gigabits = |factor: f64| 8.0 * MHZ / 1e3 / factor;
+    let each = |factor| [64.0, 1408.0, 2048.0].map(|size| (size, gigabits(factor)));
+    near(&values(f7, 0, "Convoy, bursts in Rust"), &each(1.0));
+    near(&values(f7, 0, "intel-ipsec-mb, burst"), &each(2.0));
+    let Kind::Lines(lines) = &f7.charts[0].kind else { panic!("no lines") };
+    assert!(!lines.series.iter().any(|line| line.name == "intel-ipsec-mb, job"));
+    // 1.94 cycles a byte in 1.
+    assert!(f7.goals[0].measured.starts_with("1.94") && f7.goals[0].is_reached, "{:?}", f7.goals);
+    let f8 = figure(&figures, "F8");
+    near(&values(f8, 1, "vaes256"), &[64.0, 1408.0, 2048.0].map(|size| (size, 4.0)));
+    let headlines = page::headlines(&report());
+    let first = &headlines[0];
+    assert!(first.figure == "F7" && first.value.middle == 2.0 && first.is_reached(), "{first:?}");
+}
+
+#[test]
+fn only_wanted_figures_are_drawn_and_one_result_gives_one_page() {
+    let results = report();
+    let only: Vec<Id> = vec!["F2".parse().unwrap()];
+    let page = page::report(&results, &only);
+    assert_eq!(page.figures.len(), 1);
+    assert!(page.headline.iter().all(|line| line.figure.as_deref() == Some("F2")));
+    let page = html::render(&page::report(&results, &[]));
+    let again = Results::parse(results.to_json().unwrap().as_bytes()).unwrap();
+    assert!(page == html::render(&page::report(&again, &[])));
+    for id in ["F1", "F8"] {
+        assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+}
