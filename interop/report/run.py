@@ -93,7 +93,6 @@ def look_at(browser, page, folder, report):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=harness.target_dir() / "report-screens")
-    parser.add_argument("--smoke", action="store_true", help="is taken, and changes nothing")
     parser.add_argument("pages", nargs="*", type=pathlib.Path)
     wish = parser.parse_args()
     program = devtools.find()
