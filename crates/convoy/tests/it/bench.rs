@@ -367,3 +367,58 @@ fn two_results_are_compared_by_their_ratios() {
         assert!(code == Some(2) && error.contains(said), "{words:?}: {error}");
     }
 }
+
+#[test]
+fn a_report_is_measured_and_drawn_again_to_the_same_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let output = convoy(&["bench", "report", "--quick", "--only", "F1,F3", "--out", &path("one")]);
+    let (told, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{told}{error}");
+    assert!(error.contains("report: 1 of 2: one tunnel: engines in turn; about"), "{error}");
+    assert!(told.contains("F1, F3: ") && told.contains("two passes"), "{told}");
+    let results = Results::read(path("one/report.json").as_ref()).unwrap();
+    assert!(results.complete && results.bench == "report", "{:?}", results.errors);
+    let page = std::fs::read_to_string(path("one/report.html")).unwrap();
+    assert!(page.contains("id=\"F1\"") && !page.contains("id=\"F2\""));
+    assert!(
+        page.contains("OPENSSL_ia32cap=0 convoy bench crypto")
+            || told.contains("left out: openssl")
+    );
+    let json = path("one/report.json");
+    let draw = ["bench", "report", "--from", &json, "--only", "F1,F3", "--out", &path("two")];
+    let output = convoy(&draw);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for name in ["report.html", "report.json"] {
+        let [one, two] =
+            ["one", "two"].map(|folder| std::fs::read(path(&format!("{folder}/{name}"))));
+        assert!(one.unwrap() == two.unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn reports_that_cannot_be_are_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let out = path("out");
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/tests/data/results-1.json");
+    std::fs::write(path("cut.json"), &std::fs::read(stored).unwrap()[..500]).unwrap();
+    std::fs::write(path("file"), "").unwrap();
+    for (words, said) in [
+        (
+            &["--only", "F17", "--out", &*out][..],
+            "no figure is called \"F17\"; there are F1 to F16",
+        ),
+        (&["--quick", "--full"], "cannot be used with"),
+        (&["--from", stored, "--out", &out], "results of convoy bench crypto, not of a report"),
+        (&["--from", &path("cut.json"), "--out", &out], "cut.json: the file is cut off"),
+        (&["--from", &path("none.json"), "--out", &out], "none.json: No such file"),
+        (&["--with", stored, "--out", &out], "results of convoy bench crypto; use those of"),
+        (&["--out", &path("file/below")], "cannot write there"),
+    ] {
+        let output = convoy(&[&["bench", "report"], words].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains(said), "{words:?}: {error}");
+    }
+}
