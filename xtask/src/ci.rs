@@ -13,8 +13,8 @@ use crate::since::Concerned;
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Workspace, cargo, skip, works};
 use crate::{
-    audit, c_library, drop_reasons, flags, fuzz, header, interop, kernel_calls, layers, levels,
-    ports, programs, rfc, rust_user, since, sizes, test_steps, unsafe_code, words,
+    audit, c_library, drop_reasons, flags, fuzz, header, instructions, interop, kernel_calls,
+    layers, levels, ports, programs, rfc, rust_user, since, sizes, test_steps, unsafe_code, words,
 };
 
 /// The variable that denies CPU tiers to every program of a run.
@@ -117,6 +117,9 @@ const STEPS: &[Step] = &[
     }),
     gate("ports", "kernels cost what they may on processors that are not at hand", |gate| {
         ports::check(&gate.workspace)
+    }),
+    gate("instructions", "kernels and pipelines take the instructions that they may", |gate| {
+        instructions::check(&gate.workspace)
     }),
     gate("tiers", "tests of crypto and ipsec with CPU tiers denied", test_steps::run_tiers),
     gate("c-library", "the C library installs, and its examples run", c_library::run),

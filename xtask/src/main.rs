@@ -9,6 +9,7 @@ mod drop_reasons;
 mod flags;
 mod fuzz;
 mod header;
+mod instructions;
 mod interop;
 mod kernel_calls;
 mod layers;
@@ -49,6 +50,7 @@ cargo xtask long [--list]           what is too long for that
 cargo xtask interop [--all] [NAME…] the oracles: scapy, tshark, kernel; a case of each kind, or all
 cargo xtask levels [--list]         what of the gate runs code, once for every CPU tier that can be denied here
 cargo xtask ports [--write|--time]  what kernels cost on processors that are not at hand, by llvm-mca
+cargo xtask instructions [--write]  what bursts and pipelines take under Valgrind, held to xtask/instructions.json
 cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
 cargo xtask header [--write]        the header of the C library agrees with it (or is written)
@@ -82,6 +84,7 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
     match verb.as_str() {
         "ci" => ci::run(workspace, rest),
         "long" => ci::run_long(workspace, rest),
+        "instructions" => instructions::run(&workspace, rest),
         "ports" => ports::run(&workspace, rest),
         "levels" => levels::run(&workspace, rest),
         "interop" => {

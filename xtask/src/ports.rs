@@ -180,7 +180,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Tally> {
 }
 
 /// Builds the program whose bursts are followed.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--quiet", "--locked", "--package", PACKAGE, "--profile", PROFILE]);
     command.arg("--message-format=json-render-diagnostics").current_dir(&workspace.root);

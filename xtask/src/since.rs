@@ -43,6 +43,9 @@ impl Concerned {
             "audit" => false,
             "flags" | "kernels" => self.touched.contains("crypto"),
             "ports" => ["crypto", "ports", "xtask"].iter().any(|name| self.touched.contains(*name)),
+            "instructions" => {
+                ["crypto", "ipsec", "bench", "ports", "xtask"].iter().any(|name| self.has(name))
+            }
             "clippy" | "test" => !self.packages.is_empty(),
             "tiers" => self.has("crypto") || self.has("ipsec"),
             "c-library" => self.has("capi"),

@@ -1,10 +1,11 @@
-//! Bursts of packets through convoy-crypto, for `cargo xtask ports`: to be followed instruction by
-//! instruction by the process that started this one, or to be timed.
+//! Bursts of packets, for `cargo xtask ports` and `cargo xtask instructions`: to be followed instruction by instruction by
+//! the process that started this one, to be timed, or to be counted by Valgrind.
 //!
 //! `CONVOY_DENY_CPU` chooses the tier, which is printed first.
 
 #![forbid(unsafe_code)]
 
+mod count;
 mod packets;
 mod time;
 
@@ -19,7 +20,9 @@ use crate::packets::{Direction, Packets};
 const USAGE: &str = "\
 convoy-ports tier                                 the tier that keys get, and whether hashes have instructions
 convoy-ports follow SUITE seal|open BYTES COUNT   stops in front of a burst, under ptrace
-convoy-ports time SUITE seal|open BYTES COUNT     least cycles of the time-stamp counter for a packet";
+convoy-ports time SUITE seal|open BYTES COUNT     least cycles of the time-stamp counter for a packet
+convoy-ports count SUITE seal|open BYTES COUNT ROUNDS    bursts within a function named counted_burst
+convoy-ports pipelines SUITE BYTES COUNT ROUNDS          bursts through outbound_pipeline and inbound_pipeline";
 
 /// How it ends where it may not be followed.
 const CANNOT: i32 = 77;
@@ -54,6 +57,14 @@ fn run(words: &[&str]) -> Result<(), Box<dyn Error>> {
             let figures = time::of(&mut packets, direction)?;
             println!("{:.2} {:.4}", figures.time_stamps, figures.factor);
             Ok(())
+        }
+        ["count", suite, direction, bytes, count, rounds] => {
+            let direction = Direction::of(direction)?;
+            let mut packets = Packets::new(&cpu, suite.parse()?, bytes.parse()?, count.parse()?)?;
+            count::bursts(&mut packets, direction, rounds.parse()?)
+        }
+        ["pipelines", suite, bytes, count, rounds] => {
+            count::pipelines(&cpu, suite.parse()?, bytes.parse()?, count.parse()?, rounds.parse()?)
         }
         _ => Err(USAGE.into()),
     }
