@@ -12,7 +12,7 @@
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 
   const root = document.documentElement;
-  if (!isPaper && root.scrollWidth > root.clientWidth) {
+  if (root.scrollWidth > root.clientWidth) {
     problems.push(`the page is ${root.scrollWidth} wide on a screen of ${root.clientWidth}`);
     for (const element of all("body *")) {
       if (box(element).right > root.clientWidth + 1 && !element.closest(".scroll") && isShown(element)) {
@@ -31,7 +31,7 @@
     if (!drawings.length && !chart.querySelector(".nothing")) problems.push(`neither drawn nor told: ${named(chart)}`);
     if (isPaper) {
       for (const table of all("details table", chart)) {
-        if (!box(table).height) problems.push(`a table is not printed: ${named(table)}`);
+        if (!isShown(table)) problems.push(`a table is not printed: ${named(table)}`);
       }
     }
   }

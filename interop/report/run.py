@@ -22,6 +22,8 @@ import devtools  # noqa: E402
 import harness  # noqa: E402
 
 WIDTHS = {360: 740, 768: 1024, 1280: 900}
+# A4 in pixels, less the margins of the style sheet.
+PAPER_WIDTH = 688
 THEMES = ("light", "dark")
 LOOK = pathlib.Path(__file__).with_name("look.js")
 
@@ -79,7 +81,7 @@ def look_at(browser, page, folder, report):
             events += list(browser.events)
             report.check(f"{name}: looks as it should", problems)
             report.check(f"{name}: is quiet", [*told(events), *requests(events, page)])
-    browser.show(794, 1123, "dark", media="print")
+    browser.show(PAPER_WIDTH, 1000, "dark", media="print")
     browser.open(page)
     report.check(f"{page.stem}: paper looks as it should", browser.evaluate(look))
     browser.call("Emulation.setEmulatedMedia", media="", features=[])
@@ -91,7 +93,6 @@ def look_at(browser, page, folder, report):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=harness.target_dir() / "report-screens")
-    parser.add_argument("--smoke", action="store_true", help="is taken, and changes nothing")
     parser.add_argument("pages", nargs="*", type=pathlib.Path)
     wish = parser.parse_args()
     program = devtools.find()

@@ -144,12 +144,8 @@ fn owner<'a>(file: &str, packages: &'a [Package]) -> Option<&'a Package> {
 }
 
 /// What no step of the gate runs.
-const LONG_INTEROP: &[&str] = &[
-    "interop/isatrap/",
-    "interop/openssl-tests/",
-    "interop/report/",
-    "interop/throughput/",
-];
+const LONG_INTEROP: &[&str] =
+    &["interop/isatrap/", "interop/openssl-tests/", "interop/report/", "interop/throughput/"];
 
 /// Notes what a file concerns that is of no package. What is not known here concerns everything.
 fn touch_outside(found: &mut Concerned, file: &str, packages: &[Package], has_readers: bool) {

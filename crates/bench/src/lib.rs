@@ -10,6 +10,7 @@ pub mod engine;
 pub mod esp;
 pub mod figures;
 pub mod floor;
+pub mod forward;
 pub mod gate;
 pub mod html;
 pub mod machine;

@@ -6,6 +6,8 @@
 mod device;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
 use crate::{EngineKey, KeyId, KeyTable, Status};
@@ -78,6 +80,52 @@ pub struct Faults {
     pub clings: bool,
 }
 
+/// What went over the link of one or more devices.
+#[derive(Debug, Default)]
+pub struct Link {
+    to_device: AtomicU64,
+    from_device: AtomicU64,
+    descriptors: AtomicU64,
+    completions: AtomicU64,
+}
+
+/// What a [`Link`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Bytes of packets that devices read.
+    pub to_device: u64,
+    /// Bytes of packets that they wrote.
+    pub from_device: u64,
+    /// Descriptors of jobs that they read.
+    pub descriptors: u64,
+    /// Completions that they wrote.
+    pub completions: u64,
+}
+
+impl Link {
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> LinkCounts {
+        let [to_device, from_device, descriptors, completions] =
+            [&self.to_device, &self.from_device, &self.descriptors, &self.completions]
+                .map(|count| count.load(Ordering::Relaxed));
+        LinkCounts { to_device, from_device, descriptors, completions }
+    }
+
+    fn read(&self, bytes: usize) {
+        self.to_device.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.descriptors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn written(&self, bytes: usize) {
+        self.from_device.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn completed(&self) {
+        self.completions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// The host's side of the device: what a driver does.
 #[derive(Debug)]
 pub struct Model {
@@ -91,6 +139,7 @@ pub struct Model {
     /// Completions that belonged to no job under way.
     stray: u64,
     stopping: Option<u64>,
+    link: Option<Arc<Link>>,
 }
 
 /// A request with the device.
@@ -119,7 +168,15 @@ impl Model {
             finished: VecDeque::new(),
             stray: 0,
             stopping: None,
+            link: None,
         }
+    }
+
+    /// The same, and what goes over its link is counted.
+    #[must_use]
+    pub fn counting(mut self, link: Arc<Link>) -> Self {
+        self.link = Some(link);
+        self
     }
 
     /// Completions so far that belonged to no job under way, and were ignored.
@@ -157,8 +214,9 @@ impl Model {
 
     /// The device's turn: writes what is due to host memory, and completions.
     fn turn(&mut self, now: u64) {
-        let held = &mut self.held;
+        let (held, link) = (&mut self.held, self.link.as_ref());
         let write = |work: &Work, bytes: &[u8]| {
+            link.into_iter().for_each(|link| link.written(bytes.len()));
             let place = held.iter_mut().find(|held| held.request.number() == work.request);
             let output = place.and_then(|held| held.request.parts().1.get_mut(work.at));
             if let Some(to) = output.and_then(|output| output.bytes_mut().get_mut(..bytes.len())) {
@@ -167,6 +225,7 @@ impl Model {
         };
         self.device.turn(now, write);
         while let Some(completion) = self.device.completion() {
+            self.link.iter().for_each(|link| link.completed());
             self.complete(completion);
         }
     }
@@ -204,6 +263,7 @@ impl Lookaside for Model {
         }
         for (at, job) in request.jobs().iter().enumerate() {
             let key = self.keys.get(job.key);
+            self.link.iter().for_each(|link| link.read(job.frame.len()));
             self.device.fetch(now, (request.number(), at), job, key);
         }
         self.held.push(Held { request, pending: vec![true; n], left: n });

@@ -415,6 +415,25 @@ pub fn measure(
     Ok(Point { engine, suite, size, bytes, cycles, samples, packets_per_second, latencies })
 }
 
+/// Measures for about `time` what packets cost the core that submits them, under a key of `maker`: what it comes to,
+/// and burst by burst, [`SAMPLES`] at most.
+///
+/// # Errors
+/// [`EngineError`], also when a packet was not sealed or a frame got lost.
+pub fn costs(
+    front: Front,
+    maker: &Maker,
+    load: Load,
+    time: Duration,
+) -> Result<(Summary, Vec<f64>), EngineError> {
+    let mut course = Course::new(front, load, BURST)?;
+    course.front.install(KeyId(0), load.key(maker, 0x11)?);
+    let samples = evenly(&course.costs(time)?);
+    course.end()?;
+    let cycles = Summary::of(&samples).ok_or(EngineError::Broken("nothing was measured"))?;
+    Ok((cycles, samples))
+}
+
 /// [`SAMPLES`] of all at most, with as many left out between each two.
 fn evenly(all: &[f64]) -> Vec<f64> {
     all.iter().step_by(all.len().div_ceil(SAMPLES).max(1)).copied().collect()

@@ -147,7 +147,7 @@ pub struct Value {
 /// Values for each of some things, such as gateways.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// Up.
+    /// What they measure.
     pub y: Axis,
     /// Groups of bars, such as a mix of packet sizes.
     pub groups: Vec<String>,

@@ -125,7 +125,7 @@ impl Plot {
         let height: f64 = block.rows.iter().map(|row| self.row_height(row)).sum();
         for (value, _) in &self.marks.ticks {
             let x = self.x(*value);
-            if self.left > 10.0 {
+            if self.has_names_beside() {
                 canvas.line("grid", (x, y), (x, y + height - GAP / 2.0));
             }
         }

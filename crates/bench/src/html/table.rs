@@ -8,7 +8,8 @@ pub(super) fn table(id: &str, caption: &Markup, head: &[&str], rows: &[Vec<Marku
     html! {
         div.scroll tabindex="0" role="region" aria-labelledby=(id) {
             table {
-                caption id=(id) { (caption) }
+                // What is long stays in sight while the table is scrolled.
+                caption { span id=(id) { (caption) } }
                 thead { tr {
                     @for name in head {
                         // An empty heading would be read aloud as one.

@@ -10,6 +10,7 @@ mod crypto;
 mod engine;
 mod esp;
 pub mod fields;
+pub mod forward;
 pub mod gateways;
 pub mod head;
 mod layout;

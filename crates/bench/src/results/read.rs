@@ -105,7 +105,7 @@ impl Results {
     pub fn parse(bytes: &[u8]) -> Result<Self, ReadError> {
         let start = serde_json::from_slice::<Start>(bytes).map_err(|error| match error {
             error if error.is_data() => ReadError::Foreign,
-            error => unread(error),
+            error => unread(error, bytes),
         })?;
         if start.schema != Some(SCHEMA.into()) {
             return Err(ReadError::Foreign);
@@ -117,7 +117,7 @@ impl Results {
             }
             Some(_) => {}
         }
-        let results: Self = serde_json::from_slice(bytes).map_err(unread)?;
+        let results: Self = serde_json::from_slice(bytes).map_err(|error| unread(error, bytes))?;
         results.check()?;
         Ok(results)
     }
@@ -140,7 +140,7 @@ fn read(
 
 /// What is no result of a bench, as one of `compare.py`.
 fn parse_gateways(bytes: &[u8]) -> Result<Results, ReadError> {
-    let value: Value = serde_json::from_slice(bytes).map_err(unread)?;
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| unread(error, bytes))?;
     if value.get("schema").and_then(Value::as_str) != Some(gateways::SCHEMA) {
         return Err(ReadError::Unknown(kind(&value)));
     }
@@ -170,14 +170,22 @@ fn kind(value: &Value) -> String {
     }
 }
 
-fn unread(error: serde_json::Error) -> ReadError {
+fn unread(error: serde_json::Error, bytes: &[u8]) -> ReadError {
     match error.classify() {
         serde_json::error::Category::Eof => ReadError::Cut(error),
+        // Within a number, the parser does not say that it was the end that it came to.
+        serde_json::error::Category::Syntax if is_cut(bytes) => ReadError::Cut(error),
         _ if error.to_string().starts_with(OUT_OF_RANGE) => ReadError::NotFinite(error),
         _ if error.to_string().starts_with(NOT_FINITE) => ReadError::NotFinite(error),
         serde_json::error::Category::Data => ReadError::Form(error),
         _ => ReadError::NotJson(error),
     }
+}
+
+/// Whether an object begins and does not end.
+fn is_cut(bytes: &[u8]) -> bool {
+    let bytes = bytes.trim_ascii();
+    bytes.starts_with(b"{") && !bytes.ends_with(b"}")
 }
 
 /// What the parser says of a number that no `f64` holds.

@@ -90,8 +90,8 @@ fn results_like(text: &str) -> Results {
 #[test]
 fn a_file_that_is_cut_off_is_told_from_one_that_is_no_json() {
     let text = results().to_json().unwrap();
-    for length in [0, 1, text.len() / 3, text.len() / 2, text.len() - 3] {
-        let length = (0..=length).rev().find(|at| text.is_char_boundary(*at)).unwrap();
+    // Without its last brace, or less.
+    for length in (0..text.len() - 1).filter(|at| text.is_char_boundary(*at)) {
         let found = error(&text[..length]);
         assert!(matches!(found, ReadError::Cut(_)), "{length}: {found}");
         assert!(found.to_string().starts_with("the file is cut off: "), "{found}");

@@ -92,6 +92,63 @@ fn engines_are_told_in_the_same_form() {
 }
 
 #[test]
+fn forwarding_is_told_in_the_same_form() {
+    let words = "bench forward --engine inline,pool,model --suite aes-128-gcm-16 --sizes 256 --quick --packets 10000 \
+                 --disturbed 100 --json";
+    let output = convoy(&words.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>());
+    let error = text(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let results = Results::parse(&output.stdout).unwrap();
+    assert!(results.bench == "forward" && results.complete && results.errors.is_empty());
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let is_left_out =
+        |what: &str| results.left_out.iter().any(|left_out| left_out.what.starts_with(what));
+    let of = |quantity: &str, engine: &str| {
+        let is_of = |point: &&convoy_bench::results::Point| {
+            let place = point.place.get("engine").and_then(Value::text);
+            point.quantity == quantity && place == Some(engine)
+        };
+        results.points.iter().filter(is_of).count()
+    };
+    for (engine, needs) in [("inline", 2), ("pool", 3), ("model", 2)] {
+        let rates = of("packets per second at 0.01 % loss", engine);
+        // On a busy machine a rate may not be there, but then it is told why.
+        assert_eq!(
+            rates == 0,
+            is_left_out(&format!("{engine},")) || processors < needs,
+            "{engine}"
+        );
+        assert!(processors >= needs || is_left_out(engine), "{results:?}");
+        let latencies = of("latency", engine);
+        assert!(latencies == 15 * rates || is_left_out(&format!("{engine}, ")), "{engine}");
+    }
+    if processors >= 2 {
+        assert!(error.contains("2 of 2") || error.contains("4 of 4"), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_forwarded_ends_with_2_and_says_what_is_right() {
+    for (words, said) in [
+        ("--engine null", "use inline, pool, model, cryptodev"),
+        ("--engine cryptodev:crypto_nowhere", "--engine cryptodev:crypto_nowhere"),
+        ("--suite aes-128-cbc", "--suite list"),
+        ("--sizes 39", "use 40 to 8900"),
+        ("--searches 0", "use 1 to 1000"),
+        ("--disturbed 101", "use 0 to 100"),
+        ("--packets 9999", "use 10000 to"),
+        ("--processors 100000", "this process may use"),
+        ("--tier mmx", "valid names are"),
+    ] {
+        let all = ["bench", "forward"].into_iter().chain(words.split(' '));
+        let output = convoy(&all.collect::<Vec<_>>());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words}: {error}");
+        assert!(error.contains(said), "{words}: {error}");
+    }
+}
+
+#[test]
 fn wrong_arguments_end_with_2_and_say_what_is_right() {
     for (arguments, said) in [
         (&["--suite", "aes-128-cbc"][..], "--suite list"),
@@ -308,5 +365,60 @@ fn two_results_are_compared_by_their_ratios() {
     ] {
         let (code, _, error) = compare(words);
         assert!(code == Some(2) && error.contains(said), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_report_is_measured_and_drawn_again_to_the_same_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let output = convoy(&["bench", "report", "--quick", "--only", "F1,F3", "--out", &path("one")]);
+    let (told, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{told}{error}");
+    assert!(error.contains("report: 1 of 2: one tunnel: engines in turn; about"), "{error}");
+    assert!(told.contains("F1, F3: ") && told.contains("two passes"), "{told}");
+    let results = Results::read(path("one/report.json").as_ref()).unwrap();
+    assert!(results.complete && results.bench == "report", "{:?}", results.errors);
+    let page = std::fs::read_to_string(path("one/report.html")).unwrap();
+    assert!(page.contains("id=\"F1\"") && !page.contains("id=\"F2\""));
+    assert!(
+        page.contains("OPENSSL_ia32cap=0 convoy bench crypto")
+            || told.contains("left out: openssl")
+    );
+    let json = path("one/report.json");
+    let draw = ["bench", "report", "--from", &json, "--only", "F1,F3", "--out", &path("two")];
+    let output = convoy(&draw);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for name in ["report.html", "report.json"] {
+        let [one, two] =
+            ["one", "two"].map(|folder| std::fs::read(path(&format!("{folder}/{name}"))));
+        assert!(one.unwrap() == two.unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn reports_that_cannot_be_are_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let out = path("out");
+    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/tests/data/results-1.json");
+    std::fs::write(path("cut.json"), &std::fs::read(stored).unwrap()[..500]).unwrap();
+    std::fs::write(path("file"), "").unwrap();
+    for (words, said) in [
+        (
+            &["--only", "F17", "--out", &*out][..],
+            "no figure is called \"F17\"; there are F1 to F16",
+        ),
+        (&["--quick", "--full"], "cannot be used with"),
+        (&["--from", stored, "--out", &out], "results of convoy bench crypto, not of a report"),
+        (&["--from", &path("cut.json"), "--out", &out], "cut.json: the file is cut off"),
+        (&["--from", &path("none.json"), "--out", &out], "none.json: No such file"),
+        (&["--with", stored, "--out", &out], "results of convoy bench crypto; use those of"),
+        (&["--out", &path("file/below")], "cannot write there"),
+    ] {
+        let output = convoy(&[&["bench", "report"], words].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains(said), "{words:?}: {error}");
     }
 }

@@ -25,6 +25,10 @@ pub enum BenchWhat {
     /// Engines: what handing a packet over and taking it back costs, and how many get done.
     #[command(after_help = super::ENGINE_HELP)]
     Engine(super::EngineArgs),
+    /// Forwarding: how many packets a second one core passes while at most one in 10,000 is lost, and how long they
+    /// take under load.
+    #[command(after_help = super::FORWARD_HELP)]
+    Forward(super::ForwardArgs),
     /// A TLS web server: nginx with OpenSSL's default provider and with Convoy's, as a study had it.
     #[command(after_help = super::TLS_HELP)]
     Tls(super::TlsArgs),

@@ -214,7 +214,7 @@ fn subjects(
 }
 
 /// A device of DPDK's, if that is what the word means. It does no work if it can do none.
-fn device(word: &str) -> anyhow::Result<Option<EngineChoice>> {
+pub(super) fn device(word: &str) -> anyhow::Result<Option<EngineChoice>> {
     let name = match word.split_once(':') {
         None if word == "cryptodev" => "crypto_openssl",
         Some(("cryptodev", name)) => name,

@@ -7,6 +7,7 @@ mod crypto;
 mod crypto_stream;
 mod engine;
 mod esp;
+mod forward;
 mod report;
 mod tls;
 mod tls_records;
@@ -21,6 +22,7 @@ pub use args::{BenchArgs, BenchCryptoArgs, BenchWhat};
 pub use compare::{CompareArgs, HELP as COMPARE_HELP};
 pub use engine::{EngineArgs, HELP as ENGINE_HELP};
 pub use esp::{EspArgs, HELP as ESP_HELP};
+pub use forward::{ForwardArgs, HELP as FORWARD_HELP};
 pub use report::{HELP as REPORT_HELP, ReportArgs};
 pub use tls::{HELP as TLS_HELP, TlsArgs};
 pub use tls_records::{HELP as TLS_RECORDS_HELP, TlsRecordsArgs};
@@ -32,6 +34,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         BenchWhat::Crypto(args) => crypto::run(args),
         BenchWhat::Engine(args) => engine::run(args),
         BenchWhat::Esp(args) => esp::run(args),
+        BenchWhat::Forward(args) => forward::run(args),
         BenchWhat::Report(args) => report::run(args),
         BenchWhat::Tls(args) => tls::run(args),
         BenchWhat::TlsRecords(args) => tls_records::run(args),

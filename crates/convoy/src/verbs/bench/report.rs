@@ -67,6 +67,9 @@ pub struct ReportArgs {
     from: Option<PathBuf>,
 }
 
+/// What is said of a build whose assertions stand in the kernels.
+const DEBUG: &str = "this program was built with debug assertions, which cost more than what is measured; build it with make";
+
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     let folder = Folder::open(&args.out).map_err(|error| Stop::usage(format!("{error:#}")))?;
     let results = match &args.from {
@@ -96,6 +99,10 @@ fn measure(args: &ReportArgs) -> anyhow::Result<Results> {
         portable_is_soft: PORTABLE_IS_SOFT,
     };
     let mut report = Results::new("report", &head);
+    if cfg!(debug_assertions) {
+        eprintln!("report: {DEBUG}");
+        report.left_out.push(LeftOut::new("figures that say something", DEBUG));
+    }
     let (mut steps, left_out) = steps(&args.only, effort, &machine);
     steps.retain(|step| !others.iter().any(|(experiment, _)| *experiment == step.experiment));
     let is_given = |one: &LeftOut| {
@@ -137,7 +144,7 @@ fn measure(args: &ReportArgs) -> anyhow::Result<Results> {
 
 /// Results of another run, and what they are of.
 fn other(path: &Path) -> anyhow::Result<(Experiment, Results)> {
-    let results = Results::read(path).map_err(|error| Stop::usage(format!("--with {error}")))?;
+    let results = Results::read_any(path).map_err(|error| Stop::usage(format!("--with {error}")))?;
     let Some(experiment) = Experiment::of_bench(&results.bench) else {
         return Err(Stop::usage(format!(
             "--with {}: results of convoy bench {}; use those of convoy bench tls, forward or engine, or of \

@@ -2,11 +2,12 @@
 //! order within its SA, and with the bytes that software makes of it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{FORMS, Form, arena, in_software};
 use crate::front::{Front, Sharing, WorkerLoad};
 use crate::lookaside::{Caps, Health, KeyRefused, Request};
-use crate::model::{Faults, Model, Settings};
+use crate::model::{Faults, Link, Model, Settings};
 use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Op, Status};
 use convoy_packet::Pool;
 
@@ -250,6 +251,19 @@ fn a_device_that_works_does_all_of_it() {
         assert_eq!((counts.jobs, counts.losses, counts.refused, counts.redone), (5_000, 0, 0, 0));
         assert_accounted(traffic);
     }
+}
+
+/// Each packet once there and once back, with a descriptor and a completion.
+#[test]
+fn what_goes_over_the_link_of_a_device_is_counted() {
+    let (settings, link) = (settings(5), Arc::<Link>::default());
+    let device = Model::new(settings, Faults::default()).counting(link.clone());
+    let mut traffic = Traffic::new(device, settings.seed, 0, Sharing::default());
+    traffic.run(5_000);
+    let counts = link.counts();
+    assert_eq!((counts.descriptors, counts.completions), (5_000, 5_000));
+    assert!(counts.to_device == counts.from_device && counts.to_device > 5_000, "{counts:?}");
+    assert_accounted(traffic);
 }
 
 #[test]

@@ -1,0 +1,481 @@
+//! All points of a run, in rounds: one search of each, then the next of each.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use convoy_crypto::{Cpu, Suite, Tier};
+use convoy_engine::model::{LinkCounts, Settings};
+use convoy_runtime::{CryptoPool, EngineChoice, PinError, Waker, pin_current_thread};
+
+use super::gateway::{Gateway, Memory, Setting};
+use super::latency::{LOADS, Latency};
+use super::model::Counted;
+use super::point::{Costs, Findings, PerPacket, Point};
+use super::search::{Ended, PACKETS, Trial, VOIDS_MAX, search};
+use super::watch::Disturbance;
+use crate::engine::measure::{self, EngineError, Load, PacketSize};
+use crate::esp::rig::RigError;
+use crate::maker::Maker;
+use crate::results::LeftOut;
+
+/// Bytes of inner packets in the whole grid, and in a part of it.
+pub const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1420];
+/// See [`SIZES`].
+pub const QUICK_SIZES: [usize; 3] = [64, 512, 1420];
+/// The study's suites.
+pub const SUITES: [&str; 2] = ["aes-128-gcm-16", "aes-128-cbc+hmac-sha1-96"];
+/// Searches of each point, of which the median is taken.
+pub const SEARCHES: usize = 5;
+/// Share of a trial that others may take.
+pub const ALLOWED: f64 = 0.005;
+/// Until when searches begin after the first round. What follows them takes less than a minute.
+pub const BUDGET: Duration = Duration::from_secs(400);
+/// How long the worker is saturated to see where its rate may be.
+const LOOK: Duration = Duration::from_millis(60);
+/// Packets at one load, for latencies: as many as come in that time, at most those of a trial.
+const LATENCY_TIME: f64 = 0.4;
+/// Fewest of them.
+const LATENCY_PACKETS: f64 = 20_000.0;
+/// How long the submitting core's costs of a point are measured.
+const COSTS_TIME: Duration = Duration::from_millis(100);
+
+/// Who does the cryptography.
+#[derive(Clone, Debug)]
+pub enum Engine {
+    /// The worker itself, or a thread, or a device.
+    Choice(EngineChoice),
+    /// The look-aside model.
+    Model(Settings),
+}
+
+/// A series of the figures.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Its name.
+    pub name: String,
+    /// Its engine.
+    pub engine: Engine,
+}
+
+/// What is to be measured, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// This machine.
+    pub cpu: Cpu,
+    /// The tier of the keys.
+    pub tier: Tier,
+    /// Suites.
+    pub suites: Vec<Suite>,
+    /// Bytes of inner packets.
+    pub sizes: Vec<usize>,
+    /// Series.
+    pub subjects: Vec<Subject>,
+    /// What is known not to be possible here.
+    pub left_out: Vec<LeftOut>,
+    /// Searches of each point.
+    pub searches: usize,
+    /// The processors of worker, generator and a thread that helps the worker.
+    pub cpus: Vec<usize>,
+    /// Packets of a trial.
+    pub packets: u64,
+    /// Share of a trial that others may take before it is void.
+    pub allowed: f64,
+    /// Until when searches begin after the first round.
+    pub budget: Duration,
+}
+
+/// Why a run could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// The gateway.
+    #[error(transparent)]
+    Rig(#[from] RigError),
+    /// The cryptography alone.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A processor.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// A thread, or what wakes it.
+    #[error("{0}")]
+    Thread(String),
+    /// The run was to end.
+    #[error("interrupted")]
+    Stopped,
+}
+
+impl Plan {
+    /// The whole grid of this machine, or with `is_quick` a part of it with one search of each point, for the
+    /// processors `cpus` (see [`Cores::allowed`](crate::esp::cores::Cores::allowed)).
+    ///
+    /// # Errors
+    /// [`ForwardError`] when the pool's thread cannot be started.
+    pub fn of_study(cpu: Cpu, is_quick: bool, cpus: &[usize]) -> Result<Self, ForwardError> {
+        let mut plan = Self {
+            cpu,
+            tier: cpu.best(),
+            suites: SUITES.iter().filter_map(|name| name.parse().ok()).collect(),
+            sizes: if is_quick { QUICK_SIZES.to_vec() } else { SIZES.to_vec() },
+            subjects: Vec::new(),
+            left_out: Vec::new(),
+            searches: if is_quick { 1 } else { SEARCHES },
+            cpus: cpus.iter().copied().take(3).collect(),
+            packets: PACKETS,
+            allowed: ALLOWED,
+            budget: BUDGET,
+        };
+        for name in ["inline", "pool", "model"] {
+            plan.add(name)?;
+        }
+        Ok(plan)
+    }
+
+    /// Adds the series `inline`, `pool` or `model`, or what keeps it from being measured here; says whether it is one
+    /// of these.
+    ///
+    /// # Errors
+    /// [`ForwardError`] when the pool's thread cannot be started.
+    pub fn add(&mut self, name: &str) -> Result<bool, ForwardError> {
+        let needs = if name == "pool" { 3 } else { 2 };
+        let engine = match (name, &self.cpus[..]) {
+            ("inline" | "pool" | "model", cpus) if cpus.len() < needs => {
+                let has = cpus.len();
+                let why = format!("it needs {needs} processors, and this machine has {has}");
+                self.left_out.push(LeftOut::new(name, why));
+                return Ok(true);
+            }
+            ("inline", _) => Engine::Choice(EngineChoice::Inline),
+            ("model", _) => Engine::Model(Settings::default()),
+            ("pool", &[_, _, third, ..]) => {
+                let pool = CryptoPool::start(&[Some(third)]);
+                let pool = pool.map_err(|error| ForwardError::Thread(error.to_string()))?;
+                Engine::Choice(EngineChoice::Pool(pool))
+            }
+            _ => return Ok(false),
+        };
+        self.subjects.push(Subject { name: name.to_owned(), engine });
+        Ok(true)
+    }
+}
+
+/// Measures all of it on threads of its own, and leaves the caller's alone. `tell` is told what happens, a line
+/// each; the run ends early, with what it has, when `go_on` says no.
+///
+/// # Errors
+/// [`ForwardError`]; what was measured until then is in `findings`.
+pub fn run(
+    plan: &Plan,
+    findings: &mut Findings,
+    go_on: &(dyn Fn() -> bool + Sync),
+    tell: &mut (dyn FnMut(&str) + Send),
+) -> Result<(), ForwardError> {
+    *findings = Findings {
+        tier: plan.tier.to_string(),
+        cpus: plan.cpus.clone(),
+        mhz: crate::machine::Machine::look().tsc_mhz,
+        packets: plan.packets,
+        allowed: plan.allowed,
+        left_out: plan.left_out.clone(),
+        ..Findings::default()
+    };
+    let &[worker, generator, ..] = &plan.cpus[..] else {
+        findings.complete = true;
+        return Ok(());
+    };
+    let work = || {
+        pin_current_thread(generator)?;
+        let cpus = [worker, generator];
+        let (memory, begun, mhz) = (Memory::default(), Instant::now(), findings.mhz);
+        let mut course = Course { plan, cpus, memory, go_on, tell, begun, mhz };
+        match course.all(findings) {
+            Err(ForwardError::Stopped) => Ok(()),
+            Ok(()) => {
+                findings.complete = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("generator".to_owned());
+        let thread = thread.spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| ForwardError::Thread(error.to_string()))?;
+        let panicked = |_| Err(ForwardError::Thread("the generator panicked".to_owned()));
+        thread.join().unwrap_or_else(panicked)
+    })
+}
+
+/// A run under way.
+struct Course<'a> {
+    plan: &'a Plan,
+    /// The processors of worker and generator.
+    cpus: [usize; 2],
+    memory: Memory,
+    go_on: &'a (dyn Fn() -> bool + Sync),
+    tell: &'a mut (dyn FnMut(&str) + Send),
+    begun: Instant,
+    /// Ticks of the time-stamp counter in a microsecond.
+    mhz: f64,
+}
+
+type Place<'a> = (&'a Subject, Suite, usize);
+
+impl Course<'_> {
+    fn all(&mut self, findings: &mut Findings) -> Result<(), ForwardError> {
+        let plan = self.plan;
+        let mut places = Vec::new();
+        for suite in &plan.suites {
+            for subject in &plan.subjects {
+                places.extend(plan.sizes.iter().map(|size| (subject, *suite, *size)));
+            }
+        }
+        findings.points = places.iter().map(|place| empty(*place)).collect();
+        let of = places.len() * (plan.searches + 1);
+        for round in 0..plan.searches {
+            for (at, place) in places.iter().enumerate() {
+                if round > 0 && self.begun.elapsed() > plan.budget {
+                    break;
+                }
+                let Some(point) = findings.points.get_mut(at) else { continue };
+                let wrong = self.search(*place, point)?;
+                self.told(round * places.len() + at + 1, of, point);
+                let wrong = wrong.into_iter().map(|what| format!("{}: {what}", point.named()));
+                findings.errors.extend(wrong);
+            }
+        }
+        for (at, place) in places.iter().enumerate() {
+            let Some(point) = findings.points.get_mut(at) else { continue };
+            if let Some(rate) = point.rate() {
+                let wrong = self.latencies(*place, point, rate)?;
+                let wrong = wrong.into_iter().map(|what| format!("{}: {what}", point.named()));
+                findings.errors.extend(wrong);
+            }
+            point.costs = Some(self.costs(*place)?);
+            self.told(plan.searches * places.len() + at + 1, of, point);
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, done: usize, of: usize, point: &Point) {
+        let left = self.begun.elapsed().mul_f64((of - done) as f64 / done as f64);
+        let rate = match (point.rate(), &point.busy) {
+            (Some(rate), _) => format!("{:.3} Mpps", rate / 1e6),
+            (None, Some(why)) => why.clone(),
+            (None, None) => "nothing".to_owned(),
+        };
+        (self.tell)(&format!(
+            "{}: {rate}; {done} of {of}, {} s left at this pace",
+            point.named(),
+            left.as_secs()
+        ));
+    }
+
+    fn check(&self) -> Result<(), ForwardError> {
+        if (self.go_on)() { Ok(()) } else { Err(ForwardError::Stopped) }
+    }
+
+    /// One search. Returns what was wrong with its packets; then it does not count.
+    fn search(&mut self, place: Place<'_>, point: &mut Point) -> Result<Vec<String>, ForwardError> {
+        let Plan { packets, allowed, .. } = *self.plan;
+        self.check()?;
+        let (setting, _) = self.setting(place);
+        let mut gateway = Gateway::start(&setting, &mut self.memory, self.mhz)?;
+        let first = match point.rate() {
+            Some(rate) => rate,
+            None => gateway.saturate(LOOK)?,
+        };
+        let ended = search(first, |rate| {
+            self.check()?;
+            Ok::<_, ForwardError>(gateway.trial(rate, packets, allowed, |_| {})?)
+        });
+        let wrong = gateway.end()?;
+        match ended? {
+            Ended::Found(found) if wrong.is_empty() => point.searches.push(found),
+            Ended::Found(_) => {}
+            Ended::Busy(why) => point.busy = Some(busy(why)),
+            Ended::Lossy => point.busy = Some("packets are lost at any rate".to_owned()),
+        }
+        Ok(wrong)
+    }
+
+    /// Latencies at parts of the rate, and what goes over the link meanwhile.
+    fn latencies(
+        &mut self,
+        place: Place<'_>,
+        point: &mut Point,
+        rate: f64,
+    ) -> Result<Vec<String>, ForwardError> {
+        let (setting, model) = self.setting(place);
+        let mhz = self.mhz;
+        let mut gateway = Gateway::start(&setting, &mut self.memory, mhz)?;
+        for load in LOADS {
+            let offered = load * rate;
+            let packets = (offered * LATENCY_TIME).max(LATENCY_PACKETS) as u64;
+            let packets = packets.min(self.plan.packets);
+            let mut disturbed = None;
+            for _ in 0..VOIDS_MAX {
+                self.check()?;
+                let mut ticks = Vec::with_capacity(packets as usize);
+                let allowed = self.plan.allowed;
+                let trial = gateway.trial(offered, packets, allowed, |time| ticks.push(time))?;
+                match trial {
+                    Trial::Void(why) => disturbed = Some(busy(why)),
+                    Trial::Counted { .. } => {
+                        point.latencies.extend(Latency::of(load, offered, ticks, mhz));
+                        disturbed = None;
+                        break;
+                    }
+                }
+            }
+            point.untimed.extend(disturbed.map(|why| (load, why)));
+        }
+        let wrong = gateway.end()?;
+        point.link = model.and_then(|model| per_packet(model.counts()));
+        Ok(wrong)
+    }
+
+    /// What the submitting core needs for a packet's cryptography, on the worker's processor.
+    fn costs(&self, (subject, suite, size): Place<'_>) -> Result<Costs, ForwardError> {
+        self.check()?;
+        let (setting, _) = self.setting((subject, suite, size));
+        let [worker, generator] = self.cpus;
+        pin_current_thread(worker)?;
+        let waker = Waker::new().map_err(|error| ForwardError::Thread(error.to_string()))?;
+        let front = setting.engine.make(&waker);
+        let load = Load { suite, size: PacketSize::Bytes(size) };
+        let costs = measure::costs(front, &setting.maker, load, COSTS_TIME);
+        pin_current_thread(generator)?;
+        let (cycles, samples) = costs?;
+        Ok(Costs { cycles, samples })
+    }
+
+    fn setting(&self, (subject, suite, size): Place<'_>) -> (Setting, Option<Arc<Counted>>) {
+        let Plan { cpu, tier, .. } = *self.plan;
+        let (engine, model) = match &subject.engine {
+            Engine::Choice(choice) => (choice.clone(), None),
+            Engine::Model(settings) => {
+                let model = Arc::new(Counted::new(*settings));
+                (EngineChoice::Device(model.clone()), Some(model))
+            }
+        };
+        // Only a device that takes keys itself asks for their material.
+        let maker = match &subject.engine {
+            Engine::Choice(EngineChoice::Device(_)) => Maker::Keeping(cpu, tier),
+            _ => Maker::Tier(cpu, tier),
+        };
+        (Setting { maker, engine, suite, size, cpus: self.cpus }, model)
+    }
+}
+
+/// A point of which nothing is known yet.
+fn empty((subject, suite, size): Place<'_>) -> Point {
+    Point {
+        engine: subject.name.clone(),
+        suite: suite.to_string(),
+        size,
+        searches: Vec::new(),
+        busy: None,
+        latencies: Vec::new(),
+        untimed: Vec::new(),
+        link: None,
+        costs: None,
+    }
+}
+
+fn busy(why: Disturbance) -> String {
+    format!("busy: {VOIDS_MAX} trials were void, the last because {why}")
+}
+
+/// What went over the link, by the packets that it was for.
+fn per_packet(counts: LinkCounts) -> Option<PerPacket> {
+    let LinkCounts { to_device, from_device, descriptors, completions } = counts;
+    let mean = |count: u64| count as f64 / descriptors as f64;
+    (descriptors > 0).then(|| PerPacket {
+        to_device: mean(to_device),
+        from_device: mean(from_device),
+        descriptors: 1.0,
+        completions: mean(completions),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::esp::cores::Cores;
+
+    /// A plan for tests: few packets, and others may take all of the time.
+    fn plan(names: &[&str], cpus: &[usize]) -> Plan {
+        let mut plan = Plan {
+            suites: vec!["aes-128-gcm-16".parse().unwrap()],
+            sizes: vec![256],
+            subjects: Vec::new(),
+            left_out: Vec::new(),
+            packets: 10_000,
+            allowed: 1e9,
+            ..Plan::of_study(Cpu::detect().unwrap(), true, &[]).unwrap()
+        };
+        plan.cpus = cpus.to_vec();
+        for name in names {
+            assert!(plan.add(name).unwrap(), "{name}");
+        }
+        plan
+    }
+
+    #[test]
+    fn every_point_is_measured_or_says_why_it_is_not() {
+        let allowed = Cores::allowed().unwrap();
+        // On one processor two that never sleep get along, slowly.
+        let cpus: Vec<_> =
+            allowed.iter().cycle().take(allowed.len().clamp(2, 3)).copied().collect();
+        let plan = plan(&["inline", "pool", "model"], &cpus);
+        let engines = plan.subjects.len();
+        let (mut findings, mut lines) = (Findings::default(), 0);
+        run(&plan, &mut findings, &|| true, &mut |_| lines += 1).unwrap();
+        assert_eq!((findings.points.len(), lines), (engines, 2 * engines), "{findings:?}");
+        assert_eq!((findings.errors.len(), findings.complete), (0, true), "{:?}", findings.errors);
+        let left_out = findings.all_left_out();
+        for point in &findings.points {
+            assert!(point.costs.as_ref().is_some_and(|costs| costs.cycles.median > 0.0));
+            let is_told = left_out.iter().any(|left| left.what.starts_with(&point.named()));
+            assert!(is_told || point.latencies.len() == 3, "{point:?}");
+            assert_eq!(point.rate().is_some() && point.engine == "model", point.link.is_some());
+        }
+        assert_eq!(Cores::allowed().unwrap(), allowed, "the caller's thread is left alone");
+    }
+
+    #[test]
+    fn a_run_ends_with_what_it_has() {
+        let cpus = Cores::allowed().unwrap();
+        let plan = plan(&["inline"], &[cpus[0], cpus[cpus.len() - 1]]);
+        let mut findings = Findings::default();
+        run(&plan, &mut findings, &|| false, &mut |_| {}).unwrap();
+        assert!(!findings.complete);
+        let left_out = findings.all_left_out();
+        assert_eq!(left_out[0].why, "the run ended before");
+    }
+
+    #[test]
+    fn what_a_machine_has_too_few_processors_for_is_named() {
+        let cpu = Cpu::detect().unwrap();
+        let small = Plan::of_study(cpu, false, &[3, 4]).unwrap();
+        let [LeftOut { what, why }] = &small.left_out[..] else { panic!("{small:?}") };
+        assert_eq!(what, "pool");
+        assert!(why.contains("3 processors") && why.contains("has 2"), "{why}");
+        let mut findings = Findings::default();
+        let single = Plan::of_study(cpu, false, &[3]).unwrap();
+        run(&single, &mut findings, &|| true, &mut |_| {}).unwrap();
+        assert_eq!((findings.left_out.len(), findings.points.len()), (3, 0));
+        assert!(findings.complete);
+    }
+
+    #[test]
+    fn the_link_is_told_for_a_packet() {
+        let counts =
+            LinkCounts { to_device: 3000, from_device: 2900, descriptors: 10, completions: 10 };
+        let expected =
+            PerPacket { to_device: 300.0, from_device: 290.0, descriptors: 1.0, completions: 1.0 };
+        assert_eq!(per_packet(counts), Some(expected));
+        assert_eq!(per_packet(LinkCounts::default()), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Whether others took the processors during a trial.
+
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// What threads of a gateway are called.
+const WORKERS: &str = "convoy-";
+/// The kernel counts stolen time in hundredths of a second.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Why a trial says nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Disturbance {
+    /// The worker, or threads that help it, were ready to run and did not, for this share of the trial.
+    Worker(f64),
+    /// The generator was ready to run and did not, for this share of the trial.
+    Generator(f64),
+    /// The host took the processors of this virtual machine, for this share of the trial.
+    Stolen(f64),
+    /// The generator did not keep its pace: so many packets were due and not yet offered.
+    Pace(u64),
+    /// Rings behind the worker overflowed by so many packets, for nobody emptied them.
+    Sinks(u64),
+    /// The engine was taken for lost: what it held was done in software.
+    Engine,
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |f: &mut fmt::Formatter<'_>, who: &str, share: f64| {
+            write!(f, "other programs took {:.1} % of the {who}'s time", 100.0 * share)
+        };
+        match self {
+            Self::Worker(part) => share(f, "worker", *part),
+            Self::Generator(part) => share(f, "generator", *part),
+            Self::Stolen(part) => write!(f, "the host took {:.1} % of the time", 100.0 * part),
+            Self::Pace(packets) => write!(f, "the generator was {packets} packets late"),
+            Self::Sinks(packets) => write!(f, "the sinks were {packets} packets late"),
+            Self::Engine => f.write_str("the engine did not answer in time"),
+        }
+    }
+}
+
+/// How long threads of this process have been ready without a processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Waited {
+    workers: Duration,
+    generator: Duration,
+    stolen: Duration,
+}
+
+/// A look at the processors, begun.
+#[derive(Debug)]
+pub struct Watch {
+    cpus: Vec<usize>,
+    before: Waited,
+    begun: Instant,
+}
+
+impl Watch {
+    /// Begins to watch `cpus`, the threads of gateways in this process, and the calling one.
+    #[must_use]
+    pub fn begin(cpus: &[usize]) -> Self {
+        let before = Waited::now(cpus);
+        Self { cpus: cpus.to_vec(), before, begun: Instant::now() }
+    }
+
+    /// What took more than `allowed` of the time since, as a share of it.
+    #[must_use]
+    pub fn end(&self, allowed: f64) -> Option<Disturbance> {
+        let took = self.begun.elapsed();
+        self.before.until(&Waited::now(&self.cpus), took, allowed)
+    }
+}
+
+impl Waited {
+    fn now(cpus: &[usize]) -> Self {
+        let generator = waited("/proc/thread-self");
+        let folders = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let of_gateways = folders.filter_map(|folder| {
+            let path = folder.path();
+            let name = fs::read_to_string(path.join("comm")).ok()?;
+            name.starts_with(WORKERS).then(|| waited(path.to_str()?).into()).flatten()
+        });
+        let workers = of_gateways.sum();
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let ticks: u64 = cpus.iter().filter_map(|cpu| stolen(&stat, *cpu)).sum();
+        let stolen = TICK * u32::try_from(ticks).unwrap_or(u32::MAX);
+        Self { workers, generator, stolen }
+    }
+
+    fn until(&self, now: &Self, took: Duration, allowed: f64) -> Option<Disturbance> {
+        let share = |of: fn(&Self) -> Duration| {
+            of(now).saturating_sub(of(self)).as_secs_f64() / took.as_secs_f64().max(1e-9)
+        };
+        let shares = [
+            (Disturbance::Worker as fn(f64) -> _, share(|waited| waited.workers)),
+            (Disturbance::Generator, share(|waited| waited.generator)),
+            (Disturbance::Stolen, share(|waited| waited.stolen)),
+        ];
+        let worst = shares.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        worst.filter(|(_, share)| *share > allowed).map(|(what, share)| what(share))
+    }
+}
+
+/// How long a thread has waited for a processor (the second number of `schedstat`, nanoseconds).
+fn waited(folder: &str) -> Duration {
+    let text = fs::read_to_string(format!("{folder}/schedstat")).unwrap_or_default();
+    let second = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    Duration::from_nanos(second.unwrap_or(0))
+}
+
+/// Ticks of a processor that the host took (the eighth number of its line in `/proc/stat`).
+fn stolen(stat: &str, cpu: usize) -> Option<u64> {
+    let name = format!("cpu{cpu}");
+    let line = stat.lines().find(|line| line.split(' ').next() == Some(&name))?;
+    line.split_whitespace().nth(8)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_share_beyond_what_is_allowed_is_told() {
+        let ms = Duration::from_millis;
+        let before = Waited { workers: ms(5), generator: ms(7), stolen: ms(50) };
+        let now = Waited { workers: ms(6), generator: ms(9), stolen: ms(50) };
+        assert_eq!(before.until(&now, ms(125), 0.02), None);
+        let told = before.until(&now, ms(125), 0.005);
+        assert_eq!(told, Some(Disturbance::Generator(0.016)));
+        let now = Waited { stolen: ms(175), ..now };
+        assert_eq!(before.until(&now, ms(250), 0.005), Some(Disturbance::Stolen(0.5)));
+        assert_eq!(told.unwrap().to_string(), "other programs took 1.6 % of the generator's time");
+    }
+
+    #[test]
+    fn stolen_ticks_are_those_of_the_processor() {
+        let stat =
+            "cpu  1 2 3 4 5 6 7 8 9 0\ncpu1 0 0 0 0 0 0 0 3 0 0\ncpu11 0 0 0 0 0 0 0 4 0 0\n";
+        assert_eq!((stolen(stat, 1), stolen(stat, 11), stolen(stat, 0)), (Some(3), Some(4), None));
+    }
+
+    /// Two threads on one processor take turns, and one that is watched waits meanwhile.
+    #[test]
+    fn a_processor_that_two_want_is_noticed() {
+        let cpu = crate::esp::cores::Cores::allowed().unwrap()[0];
+        let busy = || {
+            convoy_runtime::pin_current_thread(cpu).unwrap();
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(400) {
+                std::hint::spin_loop();
+            }
+        };
+        let noticed = std::thread::scope(|scope| {
+            scope.spawn(busy);
+            let watcher = scope.spawn(|| {
+                let watch = Watch::begin(&[cpu]);
+                busy();
+                watch.end(0.05)
+            });
+            watcher.join().unwrap()
+        });
+        assert!(noticed.is_some());
+    }
+}
