@@ -304,7 +304,8 @@ impl Candidate {
     fn facts(&self, samples: &[&Sample]) -> Fields {
         let mtu = samples.iter().map(|one| one.path_mtu).fold(f64::INFINITY, f64::min);
         let others = samples.iter().map(|one| one.others_cores).sum::<f64>();
-        let mut ends: Vec<&str> = samples.iter().filter_map(|one| one.ended_by.as_deref()).collect();
+        let mut ends: Vec<&str> =
+            samples.iter().filter_map(|one| one.ended_by.as_deref()).collect();
         ends.sort_unstable();
         ends.dedup();
         let facts = Fields::default()

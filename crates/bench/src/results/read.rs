@@ -123,10 +123,7 @@ impl Results {
     }
 }
 
-fn read(
-    path: &Path,
-    parse: fn(&[u8]) -> Result<Results, ReadError>,
-) -> Result<Results, FileError> {
+fn read(path: &Path, parse: fn(&[u8]) -> Result<Results, ReadError>) -> Result<Results, FileError> {
     let read = || {
         let mut bytes = Vec::new();
         File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
