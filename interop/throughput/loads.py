@@ -12,7 +12,7 @@ FIRST_RATE = 4000  # datagrams per second
 LEAST_RATE = 250
 MOST_RATE = 64_000_000  # nothing offers as many: iperf3 ends the search before
 HALVINGS = 3  # of the gap between a rate that was good and twice that
-TRIES = 2  # of a rate, since other programs of the machine lose datagrams, too
+TRIES = 2  # of a rate: other programs of the machine make datagrams get lost and senders late, too
 OFFERED = 0.95  # of the rate asked for; a sender that offers less is at its end
 
 
@@ -103,7 +103,11 @@ class Udp:
         return best, "loss"
 
     def step(self, traffic, rate, steps):
-        """Offers datagrams at a rate; None if too many were lost, however often it was tried."""
+        """Offers datagrams at a rate; None if too many were lost, however often it was tried.
+
+        A sender that offered less than asked for is tried again as well.
+        """
+        best = None
         for _ in range(TRIES):
             bits = round(8 * self.payload * rate)
             size = ("--udp", "--bitrate", bits, "--length", self.payload, "--window", traffic.buffer())
@@ -111,9 +115,13 @@ class Udp:
             step = {"asked": rate, **counts(said), **figures}
             step["is_short"] = step["sent"] / step["seconds"] < OFFERED * rate
             steps.append(step)
-            if step["received"] and step["lost_share"] <= MOST_LOST:
+            if not step["received"] or step["lost_share"] > MOST_LOST:
+                continue
+            if not step["is_short"]:
                 return step
-        return None
+            if not best or step["received"] > best["received"]:
+                best = step
+        return best
 
 
 def counts(said):
