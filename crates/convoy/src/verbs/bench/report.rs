@@ -144,7 +144,8 @@ fn measure(args: &ReportArgs) -> anyhow::Result<Results> {
 
 /// Results of another run, and what they are of.
 fn other(path: &Path) -> anyhow::Result<(Experiment, Results)> {
-    let results = Results::read(path).map_err(|error| Stop::usage(format!("--with {error}")))?;
+    let results =
+        Results::read_any(path).map_err(|error| Stop::usage(format!("--with {error}")))?;
     let Some(experiment) = Experiment::of_bench(&results.bench) else {
         return Err(Stop::usage(format!(
             "--with {}: results of convoy bench {}; use those of convoy bench tls, forward or engine, or of \
