@@ -29,11 +29,13 @@ pub const SEARCHES: usize = 5;
 /// Share of a trial that others may take.
 pub const ALLOWED: f64 = 0.005;
 /// Until when searches begin after the first round. What follows them takes less than a minute.
-pub const BUDGET: Duration = Duration::from_secs(400);
+pub const BUDGET: Duration = Duration::from_secs(380);
 /// How long the worker is saturated to see where its rate may be.
 const LOOK: Duration = Duration::from_millis(60);
 /// Packets at one load, for latencies: as many as come in that time, at most those of a trial.
 const LATENCY_TIME: f64 = 0.4;
+/// Void trials of a latency after which it is given up when the budget is spent.
+const LATE_TRIES: usize = 2;
 /// Fewest of them.
 const LATENCY_PACKETS: f64 = 20_000.0;
 /// How long the submitting core's costs of a point are measured.
@@ -293,7 +295,7 @@ impl Course<'_> {
         match ended? {
             Ended::Found(found) if wrong.is_empty() => point.searches.push(found),
             Ended::Found(_) => {}
-            Ended::Busy(why) => point.busy = Some(busy(why)),
+            Ended::Busy(why) => point.busy = Some(busy(VOIDS_MAX, why)),
             Ended::Lossy => point.busy = Some("packets are lost at any rate".to_owned()),
         }
         Ok(wrong)
@@ -313,14 +315,17 @@ impl Course<'_> {
             let offered = load * rate;
             let packets = (offered * LATENCY_TIME).max(LATENCY_PACKETS) as u64;
             let packets = packets.min(self.plan.packets);
+            // A busy machine is not to make a run endless.
+            let is_late = self.begun.elapsed() > self.plan.budget;
+            let tries = if is_late { LATE_TRIES } else { VOIDS_MAX };
             let mut disturbed = None;
-            for _ in 0..VOIDS_MAX {
+            for _ in 0..tries {
                 self.check()?;
                 let mut ticks = Vec::with_capacity(packets as usize);
                 let allowed = self.plan.allowed;
                 let trial = gateway.trial(offered, packets, allowed, |time| ticks.push(time))?;
                 match trial {
-                    Trial::Void(why) => disturbed = Some(busy(why)),
+                    Trial::Void(why) => disturbed = Some(busy(tries, why)),
                     Trial::Counted { .. } => {
                         point.latencies.extend(Latency::of(load, offered, ticks, mhz));
                         disturbed = None;
@@ -383,8 +388,8 @@ fn empty((subject, suite, size): Place<'_>) -> Point {
     }
 }
 
-fn busy(why: Disturbance) -> String {
-    format!("busy: {VOIDS_MAX} trials were void, the last because {why}")
+fn busy(voids: usize, why: Disturbance) -> String {
+    format!("busy: {voids} trials were void, the last because {why}")
 }
 
 /// What went over the link, by the packets that it was for.
