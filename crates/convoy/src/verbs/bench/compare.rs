@@ -102,7 +102,7 @@ fn in_turn(other: &Path, args: &CompareArgs) -> anyhow::Result<[Vec<Results>; 2]
             let program = if side == 0 { other } else { &own };
             eprintln!("compare: run {} of {}: {}", turn + 1, args.runs, program.display());
             let child = Child::start(program, &arguments, &[]);
-            let results = child.and_then(|child| child.results(&interrupt));
+            let results = child.and_then(|child| child.results(&interrupt, None));
             interrupt.check()?;
             let results = results
                 .map_err(|error| Stop::usage(format!("{}: {error:#}", program.display())))?;
