@@ -81,7 +81,7 @@ fn chart(heading: &str, y: Axis, scale: f64, points: &[&Point]) -> Option<Chart>
     (!names.is_empty()).then(|| Chart { heading: heading.to_owned(), kind })
 }
 
-fn load<'a>(point: &'a Point) -> &'a str {
+fn load(point: &Point) -> &str {
     text(point, "load").unwrap_or_default()
 }
 
