@@ -76,6 +76,10 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     if !(0.0..=100.0).contains(&args.tolerance) {
         return Err(Stop::usage(format!("--tolerance {}: use 0 to 100", args.tolerance)));
     }
+    if let (None, Some(word)) = (&args.against, args.bench.first()) {
+        let what = "files are compared; --against PROGRAM runs what stands behind \"--\"";
+        return Err(Stop::usage(format!("{word:?}: {what}")));
+    }
     let [before, after] = match &args.against {
         Some(program) => in_turn(program, args)?,
         None => {
