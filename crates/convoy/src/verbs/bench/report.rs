@@ -68,8 +68,8 @@ pub struct ReportArgs {
     from: Option<PathBuf>,
 }
 
-/// A step that takes so many times what it should is ended.
-const LIMIT: f64 = 2.5;
+/// A step that takes twice what it should, and so many seconds more, is ended.
+const LATE: f64 = 60.0;
 
 /// What is said of a build whose assertions stand in the kernels.
 const DEBUG: &str = "this program was built with debug assertions, which cost more than what is measured; build it with make";
@@ -178,7 +178,7 @@ fn carry_out(step: &Step, interrupt: &Interrupt) -> anyhow::Result<Results> {
     let program = std::env::current_exe().context("this program's file")?;
     let child = Child::start(&program, &step.arguments, &step.environment)?;
     // On a busy machine some benches measure again and again.
-    let limit = Duration::from_secs_f64(LIMIT * step.seconds);
+    let limit = Duration::from_secs_f64(2.0 * step.seconds + LATE);
     let begun = Instant::now();
     let results = child.results(interrupt, Some(limit));
     let late = format!("it took longer than {} s: the machine is busy", limit.as_secs());
