@@ -34,6 +34,9 @@ pub const BUDGET: Duration = Duration::from_secs(380);
 const LOOK: Duration = Duration::from_millis(60);
 /// Packets at one load, for latencies: as many as come in that time, at most those of a trial.
 const LATENCY_TIME: f64 = 0.4;
+/// How long a trial takes at most, in seconds, unless that is for fewer packets than these.
+const TRIAL_TIME: f64 = 4.0;
+const FEWEST: u64 = 1000;
 /// Void trials of a latency after which it is given up when the budget is spent.
 const LATE_TRIES: usize = 2;
 /// Fewest of them.
@@ -288,8 +291,10 @@ impl Course<'_> {
             None => gateway.saturate(LOOK)?,
         };
         let ended = search(first, |rate| {
+            let trial =
+                gateway.trial(rate, of_trial(packets, rate), allowed, self.go_on, |_| {})?;
             self.check()?;
-            Ok::<_, ForwardError>(gateway.trial(rate, packets, allowed, |_| {})?)
+            Ok::<_, ForwardError>(trial)
         });
         let wrong = gateway.end()?;
         match ended? {
@@ -314,7 +319,7 @@ impl Course<'_> {
         for load in LOADS {
             let offered = load * rate;
             let packets = (offered * LATENCY_TIME).max(LATENCY_PACKETS) as u64;
-            let packets = packets.min(self.plan.packets);
+            let packets = of_trial(packets.min(self.plan.packets), offered);
             // A busy machine is not to make a run endless.
             let is_late = self.begun.elapsed() > self.plan.budget;
             let tries = if is_late { LATE_TRIES } else { VOIDS_MAX };
@@ -323,7 +328,9 @@ impl Course<'_> {
                 self.check()?;
                 let mut ticks = Vec::with_capacity(packets as usize);
                 let allowed = self.plan.allowed;
-                let trial = gateway.trial(offered, packets, allowed, |time| ticks.push(time))?;
+                let trial = gateway
+                    .trial(offered, packets, allowed, self.go_on, |time| ticks.push(time))?;
+                self.check()?;
                 match trial {
                     Trial::Void(why) => disturbed = Some(busy(tries, why)),
                     Trial::Counted { .. } => {
@@ -386,6 +393,11 @@ fn empty((subject, suite, size): Place<'_>) -> Point {
         link: None,
         costs: None,
     }
+}
+
+/// Packets of a trial: as many as come within [`TRIAL_TIME`], of `packets` at most.
+fn of_trial(packets: u64, rate: f64) -> u64 {
+    packets.min((rate * TRIAL_TIME) as u64).max(FEWEST)
 }
 
 fn busy(voids: usize, why: Disturbance) -> String {
@@ -472,6 +484,12 @@ mod tests {
         run(&single, &mut findings, &|| true, &mut |_| {}).unwrap();
         assert_eq!((findings.left_out.len(), findings.points.len()), (3, 0));
         assert!(findings.complete);
+    }
+
+    #[test]
+    fn slow_workers_have_fewer_packets_in_a_trial() {
+        let of = |rate| of_trial(PACKETS, rate);
+        assert_eq!((of(1e6), of(50_000.0), of(1.0)), (PACKETS, 200_000, FEWEST));
     }
 
     #[test]
