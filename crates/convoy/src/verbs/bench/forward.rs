@@ -2,7 +2,8 @@
 
 use clap::Args;
 use convoy_bench::esp::cores::Cores;
-use convoy_bench::forward::grid::{self, ALLOWED, Engine, ForwardError, Plan, SEARCHES, Subject};
+use convoy_bench::forward::grid::{self, ForwardError};
+use convoy_bench::forward::plan::{ALLOWED, Engine, Plan, SEARCHES, Subject};
 use convoy_bench::forward::point::Findings;
 use convoy_bench::forward::report::Report;
 use convoy_bench::forward::search::PACKETS;
