@@ -133,7 +133,7 @@ fn workers(play: &mut Play<'_>) -> anyhow::Result<Done> {
     }
     play.world.ensure_tunnels()?;
     let lost_before = play.dropped()?;
-    let before = Shares::of(&play.world)?;
+    let before = Shares::settled(&play.world)?;
     let time = Duration::from_secs(play.world.seconds.into());
     let (reports, ()) = play.under_load(|_| {
         thread::sleep(time);

@@ -1,12 +1,19 @@
 //! What each worker has of many tunnels, and did of their traffic.
 
 use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use convoy_control::status::WorkerStatus;
 use serde::Serialize;
 
 use super::play::Datagrams;
 use super::world::{SIDES, World};
+
+/// How long SAs of earlier rekeys may stay.
+const SETTLING: Duration = Duration::from_secs(10);
+/// How often they are looked for.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A worker of a gateway.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -31,6 +38,30 @@ impl Shares {
             shares.extend(workers.map(|worker| Share { gateway, worker }));
         }
         Ok(Self(shares))
+    }
+
+    /// What they have once the SAs of earlier rekeys have gone: strongSwan keeps the old inbound ones for five seconds
+    /// (`delete_rekeyed_delay`). Where some stay longer, what there is then.
+    pub(super) fn settled(world: &World) -> anyhow::Result<Self> {
+        let until = Instant::now() + SETTLING;
+        loop {
+            let shares = Self::of(world)?;
+            if shares.has_one_pair_each(world.tunnels.len()) || Instant::now() > until {
+                return Ok(shares);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether each gateway has one SA in each direction for every tunnel.
+    fn has_one_pair_each(&self, tunnels: usize) -> bool {
+        SIDES.iter().all(|gateway| {
+            let own = || self.0.iter().filter(|share| share.gateway == *gateway);
+            let sum =
+                |of: fn(&WorkerStatus) -> u64| own().map(|share| of(&share.worker)).sum::<u64>();
+            let sas = [sum(|worker| worker.outbound_sas), sum(|worker| worker.inbound_sas)];
+            own().next().is_none() || sas == [tunnels as u64; 2]
+        })
     }
 
     /// What they have now, and did since another moment.
