@@ -48,6 +48,10 @@ class Candidate:
 
     name = ""
     cipher = ""
+    program = ""  # whose it is
+    variant = ""  # what makes it differ from others of the program
+    is_usual = True  # whether it is measured when nobody says what
+    queues = 1  # of each end of a link
 
     def missing(self):
         """What this machine lacks for it; '' if nothing."""
@@ -57,6 +61,10 @@ class Candidate:
         """What is measured."""
         return ""
 
+    def tiers(self):
+        """Convoy's tiers that the processor has, the least first; none if it does not know them."""
+        return []
+
     def start(self, lab):
         """Sets it up; returns the gateway processes."""
         raise NotImplementedError
@@ -64,6 +72,10 @@ class Candidate:
     def on_wire(self):
         """The pcap filter that each of its packets on the wire passes."""
         raise NotImplementedError
+
+    def protected(self, _lab):
+        """Packets that both gateways have protected so far, if no capture sees them; None else."""
+        return None
 
     def confirm(self, lab):
         """Raises if something else was set up than what is to be measured."""
@@ -74,6 +86,8 @@ class Plain(Candidate):
 
     name = "plain"
     cipher = "none"
+    program = "kernel"
+    variant = "routing in the clear"
 
     def version(self):
         return "kernel routing"
@@ -91,17 +105,31 @@ class Convoy(Candidate):
     """Two Convoy gateways with static keys."""
 
     cipher = "AES-128-GCM"
+    program = "convoy"
 
-    def __init__(self, name, encap, binary=None):
+    def __init__(self, name, encap, binary=None, backend="socket", workers=1):
         self.name = name
         self.encap = encap
+        self.backend = backend
+        self.workers = workers
+        self.is_usual = backend == "socket" and "workers" not in name
+        self.queues = workers if backend == "af_xdp" else 1
+        carried = "ESP in UDP" if encap else "native ESP"
+        by = {"socket": "sockets"}.get(backend, backend)
+        self.variant = f"{carried}, {by}, {workers} worker{'s' if workers > 1 else ''}"
         self.binary = pathlib.Path(binary or os.environ.get("CONVOY_BIN") or target_dir() / "release" / "convoy")
 
     def missing(self):
         if not self.binary.exists():
             return f"no {self.binary} (cargo build --release --locked -p convoy, or --convoy PATH)"
+        if "workers" in self.name and self.workers < 2:
+            return "several workers need several processors (--workers)"
         asked = subprocess.run([self.binary, "run", "--help"], capture_output=True, check=False)
         return "" if asked.returncode == 0 else f"{self.binary} knows no verb `run`"
+
+    def tiers(self):
+        tiers = json.loads(run(self.binary, "crypto", "--json"))["tiers"]
+        return [tier["name"] for tier in reversed(tiers) if tier["state"] != "missing"]
 
     def version(self):
         tiers = json.loads(run(self.binary, "crypto", "--json"))["tiers"]
@@ -126,7 +154,7 @@ class Convoy(Candidate):
             common["encap"] = {"kind": "udp", "remote_port": 4500}
         text = site_text(
             {"name": f"gw-{side}", "state_dir": state, "control_socket": lab.folder / f"{side}.sock"},
-            {"plain": {"interface": "tun0"}, "wire": {"interface": "wire", "udp_port": 4500}},
+            self.sections(),
             [
                 {"name": "out", "direction": "outbound", "spi": spi[side], "key": keys[side], **common},
                 {"name": "in", "direction": "inbound", "spi": spi[peer], "key": keys[peer], **common},
@@ -143,6 +171,26 @@ class Convoy(Candidate):
         path.write_text(text, encoding="utf-8")
         return path
 
+    def protected(self, lab):
+        # The program in the driver takes frames before a capture sees them, and the gateway's own go past it.
+        if self.backend != "af_xdp":
+            return None
+        asked = (run(self.binary, "status", lab.folder / f"{side}.toml", "--json") for side in "ab")
+        return sum(json.loads(said)["outbound"]["packets"] for said in asked)
+
+    def sections(self):
+        """How packets come in and go out, and how many work on them."""
+        sides = {"plain": {"interface": "tun0"}, "wire": {"interface": "wire"}}
+        if self.encap:
+            sides["wire"]["udp_port"] = 4500
+        if self.backend != "socket":
+            sides["plain"] = {"backend": self.backend, "interface": "lan"}
+            sides["wire"]["backend"] = self.backend
+        if self.workers == 1:
+            return sides
+        # The comparison has one SA: the workers that it does not belong to help with its cryptography.
+        return {**sides, "workers": {"count": self.workers}, "crypto": {"engine": "workers"}}
+
     def on_wire(self):
         # Behind 4500, a first word other than 0 is an SPI (RFC 3948 section 2.2).
         return "udp port 4500 and udp[8:4] != 0" if self.encap else "ip proto 50"
@@ -156,6 +204,7 @@ class Libipsec(Candidate):
     """
 
     cipher = "AES-128-GCM"
+    program = "strongswan"
     daemon = "/usr/sbin/charon-systemd"
     plugins = pathlib.Path("/usr/lib/ipsec/plugins")
     identity = {"a": "a.test", "b": "b.test"}
@@ -163,6 +212,7 @@ class Libipsec(Candidate):
     def __init__(self, name, gcm):
         self.name = name
         self.gcm = gcm if self.plugin(gcm).exists() else "openssl"  # aesni is of x86-64 only
+        self.variant = f"kernel-libipsec, plugin {self.gcm}"
 
     def plugin(self, name):
         return self.plugins / f"libstrongswan-{name}.so"
@@ -269,18 +319,19 @@ class Wireguard(Candidate):
     mtu = 1420  # as wg-quick sets it; not every program does by itself
 
     def __init__(self, name, program, arguments, install):
-        self.name = name
-        self.program = program
+        self.name = self.program = name
+        self.variant = self.cipher
+        self.binary = program
         self.arguments = arguments
         self.install = install
 
     def missing(self):
-        if not tool(self.program):
-            return f"{self.program} is not installed ({self.install})"
+        if not tool(self.binary):
+            return f"{self.binary} is not installed ({self.install})"
         return "" if shutil.which("wg") else "wireguard-tools is not installed (--install)"
 
     def version(self):
-        program = tool(self.program)
+        program = tool(self.binary)
         # What Go's linker recorded is exact; the program's own idea of its version is years old.
         recorded = re.search(rb"\nmod\tgolang\.zx2c4\.com/wireguard\t(\S+)", pathlib.Path(program).read_bytes())
         if recorded:
@@ -295,7 +346,7 @@ class Wireguard(Candidate):
         lab.leftovers += sockets.values()
         processes = []
         for side, _ in SIDES:
-            command = [tool(self.program), *self.arguments, links[side]]
+            command = [tool(self.binary), *self.arguments, links[side]]
             env = {**os.environ, "LOG_LEVEL": "error", "WG_LOG_LEVEL": "error"}
             processes.append(lab.start(lab.gateway[side], *command, log=f"{self.name}-{side}.log", env=env))
         for (side, peer), process in zip(SIDES, processes):
@@ -322,15 +373,17 @@ class Wireguard(Candidate):
         return f"udp port {self.port}"
 
 
-def all_candidates(convoy=None):
+def all_candidates(convoy=None, workers=2):
     """Every candidate, in the order of the table."""
+    ways = (
+        ("udp", True, "socket"), ("esp", False, "socket"), ("packet", False, "af_packet"), ("xdp", False, "af_xdp"),
+    )
     return [
         Plain(),
-        Convoy("convoy-udp", encap=True, binary=convoy),
-        Convoy("convoy-esp", encap=False, binary=convoy),
+        *(Convoy(f"convoy-{kind}", encap, convoy, backend) for kind, encap, backend in ways),
+        *(Convoy(f"convoy-{kind}-workers", encap, convoy, backend, workers) for kind, encap, backend in ways),
         Libipsec("libipsec", gcm="aesni"),
         Libipsec("libipsec-openssl", gcm="openssl"),
         Wireguard("wireguard-go", "wireguard-go", ["-f"], "--install, with Go on the machine"),
         Wireguard("boringtun", "boringtun-cli", ["-f", "--disable-drop-privileges"], BORINGTUN),
     ]
-

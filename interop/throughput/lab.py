@@ -119,7 +119,8 @@ def cpu_seconds(pid):
 class Lab:
     """Namespaces, processes and a folder; all of them are gone when the `with` ends."""
 
-    def __init__(self):
+    def __init__(self, queues=1):
+        self.queues = queues  # of each end of a link, for gateways that read an interface with several workers
         self.tag = f"{PREFIX}-{os.getpid()}"
         self.host = {side: f"{self.tag}-host-{side}" for side in "ab"}
         self.gateway = {side: f"{self.tag}-gw-{side}" for side in "ab"}
@@ -158,10 +159,10 @@ class Lab:
         path = "/proc/sys/" + key.replace(".", "/")
         run("ip", "netns", "exec", namespace, "sh", "-c", f"echo {value} > {path}")
 
-    @staticmethod
-    def cable(one, other):
-        run("ip", "link", "add", one[1], "mtu", MTU, "netns", one[0], "type", "veth",
-            "peer", "name", other[1], "mtu", MTU, "netns", other[0])
+    def cable(self, one, other):
+        queues = ("numtxqueues", self.queues, "numrxqueues", self.queues) if self.queues > 1 else ()
+        run("ip", "link", "add", one[1], "mtu", MTU, *queues, "netns", one[0], "type", "veth",
+            "peer", "name", other[1], "mtu", MTU, *queues, "netns", other[0])
         for namespace, link, address in (one, other):
             run("ip", "-n", namespace, "address", "add", address, "dev", link)
             run("ip", "-n", namespace, "link", "set", link, "up")

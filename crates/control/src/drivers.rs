@@ -65,10 +65,7 @@ impl Drivers {
         peer: IpAddr,
         if_id: u32,
     ) -> Result<Ready, RegistryError> {
-        let matching = self.rules.of_daemons.iter().filter(|rule| {
-            rule.peer.is_none_or(|network| network.contains(peer))
-                && rule.if_id.is_none_or(|wanted| wanted == if_id)
-        });
+        let matching = self.rules.of_daemons.iter().filter(|rule| rule.sas.contains(peer, if_id));
         self.choose(suite, matching.map(|rule| &*rule.driver))
     }
 

@@ -4,6 +4,7 @@
 //! What the commands write is put together ([`merge`]), kept in one file, and drawn from it alone.
 
 pub mod chart;
+mod gateways;
 mod look_aside;
 mod many_tunnels;
 pub mod merge;
@@ -12,6 +13,7 @@ mod one_tunnel;
 pub mod page;
 pub mod plan;
 mod points;
+mod web_server;
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -82,7 +82,7 @@ fn drawn(points: &[&Point]) -> Vec<crate::results::Name> {
     };
     let kept = |name: &crate::results::Name| {
         let rivals = names.iter().filter(|other| other.who == name.who);
-        let most = rivals.map(|other| wins(other)).max().unwrap_or_default();
+        let most = rivals.map(wins).max().unwrap_or_default();
         name.is_convoy() || wins(name) == most
     };
     let mut kept: Vec<_> = names.iter().filter(|name| kept(name)).cloned().collect();

@@ -217,6 +217,7 @@ fn throughput(tunnel: &Tunnel<'_>) -> Figure {
             "The study's slow series were table-based C. Convoy's are constant in time, so OpenSSL without the processor's features stands \
              beside them, measured alone in a process of its own: it decides what may be called a factor over plain software."
                 .to_owned(),
+            format!("That was measured by: {}", command(tunnel.results, Experiment::OneTunnel, PLAIN)),
         ],
         left_out: left_out(tunnel.results, Experiment::OneTunnel),
     }

@@ -2,7 +2,9 @@
 
 use super::chart::{Figure, Value, Verdict, number};
 use super::points::spread;
-use super::{Experiment, Id, look_aside, many_tunnels, merge, multi_buffer, one_tunnel};
+use super::{
+    Experiment, Id, gateways, look_aside, many_tunnels, merge, multi_buffer, one_tunnel, web_server,
+};
 use crate::html;
 use crate::results::{LeftOut, Results};
 
@@ -82,9 +84,12 @@ impl From<Goals> for Vec<Verdict> {
     }
 }
 
-/// The command of a step, as the results have it.
+/// The command of a step, as the results have it; of the experiment's first, where another wrote the results.
 pub(super) fn command(results: &Results, experiment: Experiment, step: &str) -> String {
-    let command = results.facts.get(&merge::command_of(experiment, step));
+    let any = merge::command_of(experiment, "");
+    let any = || results.facts.iter().find(|(name, _)| name.starts_with(&any));
+    let of_step = results.facts.get(&merge::command_of(experiment, step));
+    let command = of_step.or_else(|| any().map(|(_, value)| value));
     command.and_then(|value| value.text()).unwrap_or_default().to_owned()
 }
 
@@ -106,7 +111,8 @@ pub fn figures(results: &Results, only: &[Id]) -> Vec<Figure> {
         Experiment::ManyTunnels => many_tunnels::figures(results),
         Experiment::MultiBuffer => multi_buffer::figures(results),
         Experiment::LookAside => look_aside::figures(results),
-        Experiment::Gateways | Experiment::WebServer => Vec::new(),
+        Experiment::Gateways => gateways::figures(results),
+        Experiment::WebServer => web_server::figures(results),
     });
     let is_wanted =
         |figure: &Figure| only.is_empty() || only.iter().any(|id| id.to_string() == figure.id);
@@ -120,6 +126,7 @@ pub fn headlines(results: &Results) -> Vec<Headline> {
     multi_buffer::headlines(results, &mut lines);
     one_tunnel::headlines(results, &mut lines);
     many_tunnels::headlines(results, &mut lines);
+    gateways::headlines(results, &mut lines);
     lines.0
 }
 

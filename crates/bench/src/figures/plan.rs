@@ -69,7 +69,7 @@ pub fn steps(only: &[Id], effort: Effort, machine: &Machine) -> (Vec<Step>, Vec<
             Experiment::LookAside => plan.look_aside(),
             Experiment::Gateways => plan.leave_out(
                 "F13: whole gateways",
-                "they need namespaces, root and other programs: interop/throughput/compare.py measures them, and --with takes its result",
+                "they need namespaces, root and other programs: sudo interop/throughput/compare.py --load all --only all --json > gateways.json measures them, and --with gateways.json takes the result",
             ),
             Experiment::WebServer => plan.web_server(),
         }
@@ -222,7 +222,7 @@ impl Plan<'_> {
         }
         let words = self.effort.of("tls --quick", "tls --quick", "tls");
         let seconds = self.effort.of(180.0, 180.0, 1800.0);
-        self.add(Experiment::WebServer, "web server", words, seconds);
+        self.add(Experiment::WebServer, super::web_server::STEP, words, seconds);
     }
 }
 

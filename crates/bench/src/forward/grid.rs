@@ -3,86 +3,34 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use convoy_crypto::{Cpu, Suite, Tier};
-use convoy_engine::model::{LinkCounts, Settings};
-use convoy_runtime::{CryptoPool, EngineChoice, PinError, Waker, pin_current_thread};
+use convoy_crypto::Suite;
+use convoy_engine::model::LinkCounts;
+use convoy_runtime::{EngineChoice, PinError, Waker, pin_current_thread};
 
 use super::gateway::{Gateway, Memory, Setting};
 use super::latency::{LOADS, Latency};
 use super::model::Counted;
+use super::plan::{Engine, Plan, Subject};
 use super::point::{Costs, Findings, PerPacket, Point};
-use super::search::{Ended, PACKETS, Trial, VOIDS_MAX, search};
+use super::search::{Ended, Trial, VOIDS_MAX, search};
 use super::watch::Disturbance;
 use crate::engine::measure::{self, EngineError, Load, PacketSize};
 use crate::esp::rig::RigError;
 use crate::maker::Maker;
-use crate::results::LeftOut;
 
-/// Bytes of inner packets in the whole grid, and in a part of it.
-pub const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1420];
-/// See [`SIZES`].
-pub const QUICK_SIZES: [usize; 3] = [64, 512, 1420];
-/// The study's suites.
-pub const SUITES: [&str; 2] = ["aes-128-gcm-16", "aes-128-cbc+hmac-sha1-96"];
-/// Searches of each point, of which the median is taken.
-pub const SEARCHES: usize = 5;
-/// Share of a trial that others may take.
-pub const ALLOWED: f64 = 0.005;
-/// Until when searches begin after the first round. What follows them takes less than a minute.
-pub const BUDGET: Duration = Duration::from_secs(400);
 /// How long the worker is saturated to see where its rate may be.
 const LOOK: Duration = Duration::from_millis(60);
 /// Packets at one load, for latencies: as many as come in that time, at most those of a trial.
 const LATENCY_TIME: f64 = 0.4;
 /// Fewest of them.
 const LATENCY_PACKETS: f64 = 20_000.0;
+/// How long a trial takes at most, in seconds, unless that is for fewer packets than these.
+const TRIAL_TIME: f64 = 4.0;
+const FEWEST: u64 = 1000;
+/// Void trials of a latency after which it is given up when the budget is spent.
+const LATE_TRIES: usize = 2;
 /// How long the submitting core's costs of a point are measured.
 const COSTS_TIME: Duration = Duration::from_millis(100);
-
-/// Who does the cryptography.
-#[derive(Clone, Debug)]
-pub enum Engine {
-    /// The worker itself, or a thread, or a device.
-    Choice(EngineChoice),
-    /// The look-aside model.
-    Model(Settings),
-}
-
-/// A series of the figures.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// Its name.
-    pub name: String,
-    /// Its engine.
-    pub engine: Engine,
-}
-
-/// What is to be measured, and how.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// This machine.
-    pub cpu: Cpu,
-    /// The tier of the keys.
-    pub tier: Tier,
-    /// Suites.
-    pub suites: Vec<Suite>,
-    /// Bytes of inner packets.
-    pub sizes: Vec<usize>,
-    /// Series.
-    pub subjects: Vec<Subject>,
-    /// What is known not to be possible here.
-    pub left_out: Vec<LeftOut>,
-    /// Searches of each point.
-    pub searches: usize,
-    /// The processors of worker, generator and a thread that helps the worker.
-    pub cpus: Vec<usize>,
-    /// Packets of a trial.
-    pub packets: u64,
-    /// Share of a trial that others may take before it is void.
-    pub allowed: f64,
-    /// Until when searches begin after the first round.
-    pub budget: Duration,
-}
 
 /// Why a run could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -103,60 +51,6 @@ pub enum ForwardError {
     /// The run was to end.
     #[error("interrupted")]
     Stopped,
-}
-
-impl Plan {
-    /// The whole grid of this machine, or with `is_quick` a part of it with one search of each point, for the
-    /// processors `cpus` (see [`Cores::allowed`](crate::esp::cores::Cores::allowed)).
-    ///
-    /// # Errors
-    /// [`ForwardError`] when the pool's thread cannot be started.
-    pub fn of_study(cpu: Cpu, is_quick: bool, cpus: &[usize]) -> Result<Self, ForwardError> {
-        let mut plan = Self {
-            cpu,
-            tier: cpu.best(),
-            suites: SUITES.iter().filter_map(|name| name.parse().ok()).collect(),
-            sizes: if is_quick { QUICK_SIZES.to_vec() } else { SIZES.to_vec() },
-            subjects: Vec::new(),
-            left_out: Vec::new(),
-            searches: if is_quick { 1 } else { SEARCHES },
-            cpus: cpus.iter().copied().take(3).collect(),
-            packets: PACKETS,
-            allowed: ALLOWED,
-            budget: BUDGET,
-        };
-        for name in ["inline", "pool", "model"] {
-            plan.add(name)?;
-        }
-        Ok(plan)
-    }
-
-    /// Adds the series `inline`, `pool` or `model`, or what keeps it from being measured here; says whether it is one
-    /// of these.
-    ///
-    /// # Errors
-    /// [`ForwardError`] when the pool's thread cannot be started.
-    pub fn add(&mut self, name: &str) -> Result<bool, ForwardError> {
-        let needs = if name == "pool" { 3 } else { 2 };
-        let engine = match (name, &self.cpus[..]) {
-            ("inline" | "pool" | "model", cpus) if cpus.len() < needs => {
-                let has = cpus.len();
-                let why = format!("it needs {needs} processors, and this machine has {has}");
-                self.left_out.push(LeftOut::new(name, why));
-                return Ok(true);
-            }
-            ("inline", _) => Engine::Choice(EngineChoice::Inline),
-            ("model", _) => Engine::Model(Settings::default()),
-            ("pool", &[_, _, third, ..]) => {
-                let pool = CryptoPool::start(&[Some(third)]);
-                let pool = pool.map_err(|error| ForwardError::Thread(error.to_string()))?;
-                Engine::Choice(EngineChoice::Pool(pool))
-            }
-            _ => return Ok(false),
-        };
-        self.subjects.push(Subject { name: name.to_owned(), engine });
-        Ok(true)
-    }
 }
 
 /// Measures all of it on threads of its own, and leaves the caller's alone. `tell` is told what happens, a line
@@ -286,14 +180,16 @@ impl Course<'_> {
             None => gateway.saturate(LOOK)?,
         };
         let ended = search(first, |rate| {
+            let trial =
+                gateway.trial(rate, of_trial(packets, rate), allowed, self.go_on, |_| {})?;
             self.check()?;
-            Ok::<_, ForwardError>(gateway.trial(rate, packets, allowed, |_| {})?)
+            Ok::<_, ForwardError>(trial)
         });
         let wrong = gateway.end()?;
         match ended? {
             Ended::Found(found) if wrong.is_empty() => point.searches.push(found),
             Ended::Found(_) => {}
-            Ended::Busy(why) => point.busy = Some(busy(why)),
+            Ended::Busy(why) => point.busy = Some(busy(VOIDS_MAX, why)),
             Ended::Lossy => point.busy = Some("packets are lost at any rate".to_owned()),
         }
         Ok(wrong)
@@ -312,15 +208,20 @@ impl Course<'_> {
         for load in LOADS {
             let offered = load * rate;
             let packets = (offered * LATENCY_TIME).max(LATENCY_PACKETS) as u64;
-            let packets = packets.min(self.plan.packets);
+            let packets = of_trial(packets.min(self.plan.packets), offered);
+            // A busy machine is not to make a run endless.
+            let is_late = self.begun.elapsed() > self.plan.budget;
+            let tries = if is_late { LATE_TRIES } else { VOIDS_MAX };
             let mut disturbed = None;
-            for _ in 0..VOIDS_MAX {
+            for _ in 0..tries {
                 self.check()?;
                 let mut ticks = Vec::with_capacity(packets as usize);
                 let allowed = self.plan.allowed;
-                let trial = gateway.trial(offered, packets, allowed, |time| ticks.push(time))?;
+                let trial = gateway
+                    .trial(offered, packets, allowed, self.go_on, |time| ticks.push(time))?;
+                self.check()?;
                 match trial {
-                    Trial::Void(why) => disturbed = Some(busy(why)),
+                    Trial::Void(why) => disturbed = Some(busy(tries, why)),
                     Trial::Counted { .. } => {
                         point.latencies.extend(Latency::of(load, offered, ticks, mhz));
                         disturbed = None;
@@ -383,8 +284,13 @@ fn empty((subject, suite, size): Place<'_>) -> Point {
     }
 }
 
-fn busy(why: Disturbance) -> String {
-    format!("busy: {VOIDS_MAX} trials were void, the last because {why}")
+/// Packets of a trial: as many as come within [`TRIAL_TIME`], of `packets` at most.
+fn of_trial(packets: u64, rate: f64) -> u64 {
+    packets.min((rate * TRIAL_TIME) as u64).max(FEWEST)
+}
+
+fn busy(voids: usize, why: Disturbance) -> String {
+    format!("busy: {voids} trials were void, the last because {why}")
 }
 
 /// What went over the link, by the packets that it was for.
@@ -403,6 +309,9 @@ fn per_packet(counts: LinkCounts) -> Option<PerPacket> {
 mod tests {
     use super::*;
     use crate::esp::cores::Cores;
+    use crate::forward::search::PACKETS;
+    use crate::results::LeftOut;
+    use convoy_crypto::Cpu;
 
     /// A plan for tests: few packets, and others may take all of the time.
     fn plan(names: &[&str], cpus: &[usize]) -> Plan {
@@ -467,6 +376,12 @@ mod tests {
         run(&single, &mut findings, &|| true, &mut |_| {}).unwrap();
         assert_eq!((findings.left_out.len(), findings.points.len()), (3, 0));
         assert!(findings.complete);
+    }
+
+    #[test]
+    fn slow_workers_have_fewer_packets_in_a_trial() {
+        let of = |rate| of_trial(PACKETS, rate);
+        assert_eq!((of(1e6), of(50_000.0), of(1.0)), (PACKETS, 200_000, FEWEST));
     }
 
     #[test]

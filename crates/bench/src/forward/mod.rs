@@ -23,6 +23,7 @@ pub mod generator;
 pub mod grid;
 pub mod latency;
 pub mod model;
+pub mod plan;
 pub mod point;
 pub mod radar;
 pub mod report;

@@ -110,7 +110,7 @@ impl Report {
 
 fn radar(f: &mut fmt::Formatter<'_>, radar: &Radar) -> fmt::Result {
     writeln!(f, "\nBESIDE THE BEST, {}, {} bytes", radar.suite, radar.size)?;
-    for axis in &radar.axes {
+    for axis in radar.axes.iter().filter(|axis| !axis.scores.is_empty()) {
         writeln!(f, "{}{}", axis.name, if axis.unit.is_none() { ", judged" } else { "" })?;
         for score in &axis.scores {
             write!(f, "  {:<24}{:>5.2}", score.engine, score.score)?;
@@ -118,7 +118,7 @@ fn radar(f: &mut fmt::Formatter<'_>, radar: &Radar) -> fmt::Result {
                 (Some(value), Some(unit), _) if value >= 1e5 => {
                     writeln!(f, "   {:.3} million {unit}", value / 1e6)?;
                 }
-                (Some(value), Some(unit), _) if value >= 10.0 => {
+                (Some(value), Some(unit), _) if value >= 10.0 || value == 0.0 => {
                     writeln!(f, "   {value:.1} {unit}")?
                 }
                 (Some(value), Some(unit), _) => writeln!(f, "   {value:.4} {unit}")?,

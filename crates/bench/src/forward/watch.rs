@@ -42,11 +42,23 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// How long threads of this process have been ready without a processor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Waited {
-    workers: Duration,
-    generator: Duration,
+/// What one thread has had to wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Thread {
+    /// Its folder below `/proc`.
+    folder: String,
+    /// How long it was ready without a processor.
+    waited: Duration,
+    /// How often it was taken off its processor against its will. A thread that slept waits a little when it wakes,
+    /// though nobody took anything from it.
+    taken_off: u64,
+}
+
+/// What was seen at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    workers: Vec<Thread>,
+    generator: Vec<Thread>,
     stolen: Duration,
 }
 
@@ -54,7 +66,7 @@ struct Waited {
 #[derive(Debug)]
 pub struct Watch {
     cpus: Vec<usize>,
-    before: Waited,
+    before: Seen,
     begun: Instant,
 }
 
@@ -62,7 +74,7 @@ impl Watch {
     /// Begins to watch `cpus`, the threads of gateways in this process, and the calling one.
     #[must_use]
     pub fn begin(cpus: &[usize]) -> Self {
-        let before = Waited::now(cpus);
+        let before = Seen::now(cpus);
         Self { cpus: cpus.to_vec(), before, begun: Instant::now() }
     }
 
@@ -70,45 +82,62 @@ impl Watch {
     #[must_use]
     pub fn end(&self, allowed: f64) -> Option<Disturbance> {
         let took = self.begun.elapsed();
-        self.before.until(&Waited::now(&self.cpus), took, allowed)
+        self.before.until(&Seen::now(&self.cpus), took, allowed)
     }
 }
 
-impl Waited {
+impl Seen {
     fn now(cpus: &[usize]) -> Self {
-        let generator = waited("/proc/thread-self");
         let folders = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let of_gateways = folders.filter_map(|folder| {
-            let path = folder.path();
-            let name = fs::read_to_string(path.join("comm")).ok()?;
-            name.starts_with(WORKERS).then(|| waited(path.to_str()?).into()).flatten()
+            let folder = folder.path().to_str()?.to_owned();
+            let name = fs::read_to_string(format!("{folder}/comm")).ok()?;
+            name.starts_with(WORKERS).then(|| Thread::at(&folder)).flatten()
         });
-        let workers = of_gateways.sum();
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks: u64 = cpus.iter().filter_map(|cpu| stolen(&stat, *cpu)).sum();
-        let stolen = TICK * u32::try_from(ticks).unwrap_or(u32::MAX);
-        Self { workers, generator, stolen }
+        Self {
+            workers: of_gateways.collect(),
+            generator: Thread::at("/proc/thread-self").into_iter().collect(),
+            stolen: TICK * u32::try_from(ticks).unwrap_or(u32::MAX),
+        }
     }
 
+    /// What took more than the share `allowed` of the time between, `took`.
     fn until(&self, now: &Self, took: Duration, allowed: f64) -> Option<Disturbance> {
-        let share = |of: fn(&Self) -> Duration| {
-            of(now).saturating_sub(of(self)).as_secs_f64() / took.as_secs_f64().max(1e-9)
-        };
+        let share = |time: Duration| time.as_secs_f64() / took.as_secs_f64().max(1e-9);
         let shares = [
-            (Disturbance::Worker as fn(f64) -> _, share(|waited| waited.workers)),
-            (Disturbance::Generator, share(|waited| waited.generator)),
-            (Disturbance::Stolen, share(|waited| waited.stolen)),
+            (Disturbance::Worker as fn(f64) -> _, share(waited(&self.workers, &now.workers))),
+            (Disturbance::Generator, share(waited(&self.generator, &now.generator))),
+            (Disturbance::Stolen, share(now.stolen.saturating_sub(self.stolen))),
         ];
         let worst = shares.into_iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
         worst.filter(|(_, share)| *share > allowed).map(|(what, share)| what(share))
     }
 }
 
-/// How long a thread has waited for a processor (the second number of `schedstat`, nanoseconds).
-fn waited(folder: &str) -> Duration {
-    let text = fs::read_to_string(format!("{folder}/schedstat")).unwrap_or_default();
-    let second = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
-    Duration::from_nanos(second.unwrap_or(0))
+impl Thread {
+    /// None if it has ended.
+    fn at(folder: &str) -> Option<Self> {
+        // Run, waited (nanoseconds), time slices.
+        let times = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
+        let waited = times.split_whitespace().nth(1)?.parse().ok()?;
+        let status = fs::read_to_string(format!("{folder}/status")).ok()?;
+        let taken_off =
+            status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+        let taken_off = taken_off?.trim().parse().ok()?;
+        let folder = folder.to_owned();
+        Some(Self { folder, waited: Duration::from_nanos(waited), taken_off })
+    }
+}
+
+/// How long threads waited that were taken off their processors meanwhile.
+fn waited(before: &[Thread], now: &[Thread]) -> Duration {
+    let of = |now: &Thread| {
+        let before = before.iter().find(|before| before.folder == now.folder)?;
+        (now.taken_off > before.taken_off).then(|| now.waited.saturating_sub(before.waited))
+    };
+    now.iter().filter_map(of).sum()
 }
 
 /// Ticks of a processor that the host took (the eighth number of its line in `/proc/stat`).
@@ -125,14 +154,23 @@ mod tests {
     #[test]
     fn the_worst_share_beyond_what_is_allowed_is_told() {
         let ms = Duration::from_millis;
-        let before = Waited { workers: ms(5), generator: ms(7), stolen: ms(50) };
-        let now = Waited { workers: ms(6), generator: ms(9), stolen: ms(50) };
+        let thread = |folder: &str, waited, taken_off| {
+            vec![Thread { folder: folder.to_owned(), waited: ms(waited), taken_off }]
+        };
+        let before =
+            Seen { workers: thread("1", 5, 2), generator: thread("2", 7, 0), stolen: ms(50) };
+        let now = Seen { workers: thread("1", 6, 3), generator: thread("2", 9, 1), stolen: ms(50) };
         assert_eq!(before.until(&now, ms(125), 0.02), None);
         let told = before.until(&now, ms(125), 0.005);
         assert_eq!(told, Some(Disturbance::Generator(0.016)));
-        let now = Waited { stolen: ms(175), ..now };
-        assert_eq!(before.until(&now, ms(250), 0.005), Some(Disturbance::Stolen(0.5)));
         assert_eq!(told.unwrap().to_string(), "other programs took 1.6 % of the generator's time");
+        // Whoever woke by itself, or was not there before, lost nothing to others.
+        for generator in [thread("2", 9, 0), thread("3", 9, 1)] {
+            let now = Seen { generator, ..now.clone() };
+            assert_eq!(before.until(&now, ms(125), 0.005), Some(Disturbance::Worker(0.008)));
+        }
+        let now = Seen { stolen: ms(175), ..now };
+        assert_eq!(before.until(&now, ms(250), 0.005), Some(Disturbance::Stolen(0.5)));
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn is_same(one: &Point, other: &Point) -> bool {
 /// What of a point can be compared, and which way it is better.
 fn subjects(one: &Point, other: &Point) -> Vec<(Subject, Better)> {
     let by_ratio: Vec<_> = fastest(one, other)
-        .filter(|Pair { of, to, .. }| one.ratio(of, to).and(other.ratio(of, to)).is_some())
+        .filter(|Pair { of, to, .. }| one.ratio(of, to).is_some() && other.ratio(of, to).is_some())
         .map(|Pair { of, to, better, .. }| {
             (Subject::Ratio { of: of.clone(), to: to.clone() }, *better)
         })

@@ -11,6 +11,7 @@ mod engine;
 mod esp;
 pub mod fields;
 pub mod forward;
+pub mod gateways;
 pub mod head;
 mod layout;
 pub mod read;

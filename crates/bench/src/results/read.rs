@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
 use super::check::Disagreement;
+use super::gateways::{self, SCHEMA_VERSION as GATEWAYS_VERSION};
 use super::{Results, SCHEMA, SCHEMA_VERSION};
 
 /// Bytes of a file at most.
@@ -42,6 +43,12 @@ pub enum ReadError {
     /// It is other JSON.
     #[error("not results of convoy bench: no \"schema\": {SCHEMA:?}")]
     Foreign,
+    /// It is neither of two forms; what it is.
+    #[error("neither results of convoy bench nor of interop/throughput/compare.py, but {0}")]
+    Unknown(String),
+    /// This program is too old for a result of `compare.py`.
+    #[error("written by a newer compare.py, schema {0}; this one reads up to {GATEWAYS_VERSION}")]
+    NewerGateways(u64),
     /// This program is too old for it.
     #[error("written by a newer convoy, schema {0}; this one reads up to {SCHEMA_VERSION}")]
     Newer(u64),
@@ -69,15 +76,26 @@ impl Results {
     /// # Errors
     /// [`FileError`].
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let read = || {
-            let mut bytes = Vec::new();
-            File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
-            if bytes.len() as u64 > FILE_MAX {
-                return Err(ReadError::Long);
-            }
-            Self::parse(&bytes)
-        };
-        read().map_err(|error| FileError { path: path.to_owned(), error })
+        read(path, Self::parse)
+    }
+
+    /// Reads the file at `path`, of a bench or of `interop/throughput/compare.py`.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn read_any(path: &Path) -> Result<Self, FileError> {
+        read(path, Self::parse_any)
+    }
+
+    /// Reads results of a bench or of `interop/throughput/compare.py` from the bytes of a file.
+    ///
+    /// # Errors
+    /// [`ReadError`], but not for the file itself.
+    pub fn parse_any(bytes: &[u8]) -> Result<Self, ReadError> {
+        match Self::parse(bytes) {
+            Err(ReadError::Foreign) => parse_gateways(bytes),
+            known => known,
+        }
     }
 
     /// Reads results from the bytes of a file. Fields that this version does not know are passed over.
@@ -102,6 +120,50 @@ impl Results {
         let results: Self = serde_json::from_slice(bytes).map_err(|error| unread(error, bytes))?;
         results.check()?;
         Ok(results)
+    }
+}
+
+fn read(path: &Path, parse: fn(&[u8]) -> Result<Results, ReadError>) -> Result<Results, FileError> {
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_MAX {
+            return Err(ReadError::Long);
+        }
+        parse(&bytes)
+    };
+    read().map_err(|error| FileError { path: path.to_owned(), error })
+}
+
+/// What is no result of a bench, as one of `compare.py`.
+fn parse_gateways(bytes: &[u8]) -> Result<Results, ReadError> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| unread(error, bytes))?;
+    if value.get("schema").and_then(Value::as_str) != Some(gateways::SCHEMA) {
+        return Err(ReadError::Unknown(kind(&value)));
+    }
+    match value.get("schema_version").and_then(Value::as_u64) {
+        Some(version) if version > GATEWAYS_VERSION => {
+            return Err(ReadError::NewerGateways(version));
+        }
+        _ => {}
+    }
+    let file: gateways::File = serde_json::from_value(value).map_err(ReadError::Form)?;
+    Ok(file.into())
+}
+
+/// In words, what JSON it is.
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => match fields.get("schema").and_then(Value::as_str) {
+            Some(schema) => format!("JSON of the schema {schema:?}"),
+            None if fields.is_empty() => "an empty object".to_owned(),
+            None => {
+                let names: Vec<&str> = fields.keys().map(String::as_str).take(4).collect();
+                format!("an object without a schema, with {}", names.join(", "))
+            }
+        },
+        Value::Array(_) => "a list".to_owned(),
+        _ => "a single value".to_owned(),
     }
 }
 

@@ -6,6 +6,7 @@ mod compare;
 mod documents;
 mod esp;
 mod figures;
+mod figures_gateways;
 mod html;
 mod measure;
 mod records;

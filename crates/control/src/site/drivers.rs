@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cpu, Suite};
 use convoy_engine::registry::{Purpose, Registry, RegistryError};
-use convoy_wire::Prefix;
 
+use super::daemons;
 use super::model::{DriverRule, DriverRules};
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::sections::{tables, transposed};
@@ -100,21 +100,9 @@ fn one_for_each(
 fn rule(mut table: Table<'_>, report: &mut Report<'_>, known: &Known) -> Option<DriverRule> {
     let driver = table.need(report, "driver", "driver = \"rfc4106-gcm-aes-convoy-aesni\"");
     let driver = driver.and_then(|field| known.name(field, report));
-    let peer = table.take("peer").map(|field| {
-        field.parsed::<Prefix>(report, "a network or an address such as \"192.0.2.0/24\"")
-    });
-    let if_id = table.take("if_id").map(|field| {
-        field.integer(report, 0..=u32::MAX.into(), "use the SA's if_id; 0 for SAs without one")
-    });
+    let sas = daemons::wanted(&mut table, report);
     table.finish(report);
-    Some(DriverRule {
-        driver: driver?.value,
-        peer: transposed(peer)?.map(|at| at.value),
-        if_id: match transposed(if_id)? {
-            Some(number) => Some(u32::try_from(number.value).ok()?),
-            None => None,
-        },
-    })
+    Some(DriverRule { driver: driver?.value, sas: sas?.sas })
 }
 
 /// Rules for SAs that cannot come.

@@ -18,6 +18,7 @@ mod sa_suite;
 mod sections;
 mod source;
 mod width;
+mod workers;
 
 use std::path::{Path, PathBuf};
 
@@ -28,9 +29,9 @@ pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
-    DriverRule, DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics, ModelFault,
-    ModelFaultKind, OutboundSa, Plain, Policy, Routes, SharedWork, Site, Upper, Wire, Workers,
-    Xfrm, XfrmInterface, least_mtu,
+    DaemonSas, DriverRule, DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics,
+    ModelFault, ModelFaultKind, OutboundSa, Plain, Policy, Routes, SharedWork, Site, Upper, Wire,
+    WorkerRule, Workers, Xfrm, XfrmInterface, least_mtu,
 };
 
 use reader::{Place, Report, Table};

@@ -31,6 +31,8 @@ pub struct Site {
     pub wire: Wire,
     /// Worker threads.
     pub workers: Workers,
+    /// Which of them own SAs of IKE daemons: the first rule that matches; all may where none does.
+    pub worker_rules: Vec<WorkerRule>,
     /// What does the cryptography.
     pub crypto: CryptoEngine,
     /// Of about so many packets that an engine returns, the worker works on one again and compares; 0: none.
@@ -390,10 +392,35 @@ pub struct DriverRules {
 pub struct DriverRule {
     /// Its name.
     pub driver: Arc<str>,
-    /// Where the peers of these SAs are; `None`: anywhere.
+    /// Which SAs.
+    pub sas: DaemonSas,
+}
+
+/// The workers of some SAs of IKE daemons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerRule {
+    /// Over which these SAs are spread; at least one, none twice.
+    pub workers: Vec<WorkerId>,
+    /// Which SAs.
+    pub sas: DaemonSas,
+}
+
+/// The SAs of IKE daemons that a rule is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DaemonSas {
+    /// Where their peers are; `None`: anywhere.
     pub peer: Option<Prefix>,
     /// Their interface identifier, 0 for none; `None`: any.
     pub if_id: Option<u32>,
+}
+
+impl DaemonSas {
+    /// Whether the SAs with this peer and interface identifier are among them.
+    #[must_use]
+    pub fn contains(&self, peer: IpAddr, if_id: u32) -> bool {
+        self.peer.is_none_or(|network| network.contains(peer))
+            && self.if_id.is_none_or(|wanted| wanted == if_id)
+    }
 }
 
 /// Something that a device made of software does wrong, once.

@@ -16,7 +16,7 @@ use super::key::KeyMaterial;
 use super::model::{Association, InboundSa, OutboundSa, least_mtu};
 use super::reader::{At, Field, Place, Report, Table};
 use super::sections::{mtu, name, port, transposed};
-use super::{drivers, lifetime, sa_key};
+use super::{drivers, lifetime, sa_key, workers};
 
 /// Sequence numbers leased at a time, unless the file says otherwise.
 const DEFAULT_LEASE_BLOCK: u64 = 1 << 20;
@@ -274,10 +274,7 @@ fn common(
     let esn = table.take("esn").map(|f| f.boolean(report));
     let ecn = table.take("ecn").map(|f| f.boolean(report));
     let lifetime = table.take("lifetime").map(|f| lifetime::read(f, report, suite));
-    let last = u64::from(context.worker_count.saturating_sub(1));
-    let help =
-        format!("workers are numbered from 0 to {last}; more come from `count` in [workers]");
-    let worker = table.take("worker").map(|f| f.integer(report, 0..=last, &help));
+    let worker = table.take("worker").map(|f| workers::worker(f, report, context.worker_count));
     Some(Common {
         encap: match encap {
             Some(given) => Some(given?),
@@ -286,10 +283,7 @@ fn common(
         esn: esn.map_or(Some(true), |given| given)?,
         ecn: ecn.map_or(Some(true), |given| given)?,
         lifetime: lifetime::capped(lifetime.unwrap_or_else(|| Some(Lifetime::default()))?, suite),
-        worker: match worker {
-            Some(given) => WorkerId(u16::try_from(given?.value).ok()?),
-            None => WorkerId(0),
-        },
+        worker: worker.map_or(Some(WorkerId(0)), |given| given)?,
     })
 }
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use convoy_wire::{IpVersion, Prefix, PrefixError};
 
 use super::model::{
-    Backend, BetweenTunnels, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers,
+    Backend, BetweenTunnels, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire,
 };
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::{check, crypto, daemons, drivers, marks, policy, sa, width};
+use super::{check, crypto, daemons, drivers, marks, policy, sa, width, workers};
 
 /// Longest path of a UNIX socket: `sun_path` less the final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
@@ -35,7 +35,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         None => None,
     };
     let wire = section(&mut root, report, "wire", wire);
-    let workers = section(&mut root, report, "workers", workers);
+    let (workers, worker_rules) = workers::read(&mut root, report).unzip();
     let known = drivers::Known::new();
     let serves_daemons = root.has("xfrm");
     let crypto = crypto::read(&mut root, report, workers.as_ref(), &known, serves_daemons);
@@ -50,6 +50,9 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         check::daemons(plain.as_ref(), wire.as_ref(), &place, report);
         daemons::taken(&xfrm, plain.as_ref(), wire.as_ref(), &place, report);
         Some(xfrm)
+    });
+    let worker_rules = worker_rules.and_then(|rules| {
+        rules.checked(xfrm.as_ref().and_then(Option::as_ref), serves_daemons, report)
     });
     let leak_protection = leak_protection(&mut root, report, xfrm.is_some());
     let marks = marks::read(&mut root, report);
@@ -113,6 +116,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         plain: plain?,
         wire: wire?,
         workers: workers?,
+        worker_rules: worker_rules?,
         crypto,
         verify_every,
         shared_work,
@@ -202,7 +206,7 @@ pub(super) fn transposed<T>(value: Option<Option<T>>) -> Option<Option<T>> {
 }
 
 /// A section in which everything has a default, so that it may be left out.
-fn section<T>(
+pub(super) fn section<T>(
     root: &mut Table<'_>,
     report: &mut Report<'_>,
     key: &'static str,
@@ -514,34 +518,6 @@ fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
 pub(super) fn port(field: Field<'_>, report: &mut Report<'_>) -> Option<u16> {
     let port = field.integer(report, 1..=65_535, "use a UDP port; 4500 is usual (RFC 3948)")?;
     u16::try_from(port.value).ok()
-}
-
-fn workers(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Workers> {
-    let count = table.take("count").map(|f| {
-        f.integer(report, 1..=256, "use the number of worker threads, at most one per CPU")
-    });
-    let pin = table.take("pin");
-    let pin_place = pin.as_ref().map(|f| f.place.clone());
-    let pin = pin.map(|f| cpus(f, report, "two workers"));
-    let busy_poll = table.take("busy_poll").map(|f| f.boolean(report));
-    table.finish(report);
-    let count = transposed(count)?.map(|at| at.value);
-    let pin = transposed(pin)?.unwrap_or_default();
-    let pinned = u64::try_from(pin.len()).unwrap_or(u64::MAX);
-    let workers = count.unwrap_or_else(|| pinned.max(1));
-    if let Some(place) = pin_place.filter(|_| pinned != 0 && pinned != workers) {
-        report.error(
-            &place,
-            format!("{pinned} CPUs are given for {workers} workers"),
-            "give one CPU per worker, or leave `count` out",
-        );
-        return None;
-    }
-    Some(Workers {
-        count: u16::try_from(workers).ok()?,
-        pin,
-        busy_poll: busy_poll.map_or(Some(false), |given| given)?,
-    })
 }
 
 /// CPUs, one for each of what `who` says two of.

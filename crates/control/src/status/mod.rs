@@ -68,6 +68,9 @@ pub struct Status {
     pub counters: Vec<Count>,
     /// Worker threads.
     pub workers: u16,
+    /// What each of them has and did, in their order.
+    #[serde(default)]
+    pub by_worker: Vec<WorkerStatus>,
     /// Where sequence numbers are remembered.
     pub leases: Leases,
     /// SAs.
@@ -235,6 +238,23 @@ pub struct Drops {
     pub packets: u64,
     /// Packets per second, over the last seconds.
     pub packets_per_second: Option<f64>,
+}
+
+/// One worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its number.
+    pub worker: u16,
+    /// SAs for packets that leave which it owns.
+    pub outbound_sas: u64,
+    /// SAs for packets that arrive which it owns.
+    pub inbound_sas: u64,
+    /// Packets that it protected.
+    pub outbound_packets: u64,
+    /// Packets that it accepted from the wire.
+    pub inbound_packets: u64,
+    /// Packets that it dropped, for any reason.
+    pub dropped: u64,
 }
 
 /// A counter by name.

@@ -17,6 +17,7 @@ use super::health::{Seen, health};
 use super::{
     Confinement, Count, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
     LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status,
+    WorkerStatus,
 };
 use crate::state::State;
 use crate::xfrm::Kernel;
@@ -112,6 +113,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         kernel_drops,
         counters: counts(inputs),
         workers: site.workers.count,
+        by_worker: by_worker(inputs, &sas),
         leases,
         sas,
         leak_protection: inputs.leak_protection.clone(),
@@ -138,6 +140,28 @@ fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
         ("ecn-alarms", sum(|w| w.ecn_alarms.get())),
     ];
     ports.chain(workers).map(|(name, value)| Count { name: name.to_owned(), value }).collect()
+}
+
+/// What each worker has and did.
+fn by_worker(inputs: &Inputs<'_>, sas: &[SaStatus]) -> Vec<WorkerStatus> {
+    let mut workers: Vec<_> = (0..)
+        .zip(inputs.workers)
+        .map(|(worker, counters)| WorkerStatus {
+            worker,
+            outbound_packets: counters.outbound_packets.get(),
+            inbound_packets: counters.inbound_packets.get(),
+            dropped: DropReason::ALL.iter().map(|reason| counters.drops.get(*reason)).sum(),
+            ..WorkerStatus::default()
+        })
+        .collect();
+    for sa in sas {
+        let Some(owner) = workers.get_mut(usize::from(sa.worker)) else { continue };
+        match sa.direction {
+            Direction::Outbound { .. } => owner.outbound_sas += 1,
+            Direction::Inbound { .. } => owner.inbound_sas += 1,
+        }
+    }
+    workers
 }
 
 /// Packets and bytes of all workers in one direction, with their rates.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::{
     CryptoReport, Direction, DriverChange, DriverState, DriverStatus, LeakProtection, LifetimeLeft,
     LifetimeState, LifetimeStatus, Origin, PolicyDirection, PolicyReport, PolicyStatus, Questions,
-    SaReport, SaStatus, Status, Use,
+    SaReport, SaStatus, Status, Use, WorkerStatus,
 };
 use crate::state::ReloadReport;
 
@@ -68,6 +68,9 @@ impl Text for Status {
             ]);
         }
         let _ = write!(out, "\n{}", flows.text());
+        if self.by_worker.len() > 1 {
+            let _ = write!(out, "\n{}", worker_table(&self.by_worker));
+        }
         if let Some(questions) = self.leak_protection.as_ref().and_then(|leaks| leaks.questions) {
             let _ = write!(out, "\n{}", question_table(&questions));
         }
@@ -109,6 +112,18 @@ impl Text for SaReport {
         }
         sa_table(&self.sas)
     }
+}
+
+fn worker_table(workers: &[WorkerStatus]) -> String {
+    let mut table =
+        Table::new(&["worker", "outbound SAs", "packets", "inbound SAs", "packets", "dropped"]);
+    for of in workers {
+        let counts =
+            [of.outbound_sas, of.outbound_packets, of.inbound_sas, of.inbound_packets, of.dropped];
+        let number = core::iter::once(of.worker.to_string());
+        table.row(number.chain(counts.map(count)).collect());
+    }
+    table.text()
 }
 
 fn question_table(questions: &Questions) -> String {
@@ -190,12 +205,14 @@ fn sa_table(sas: &[SaStatus]) -> String {
     }
     let lossy = sas.iter().any(|sa| sa.dropped > 0);
     let driven = sas.iter().any(|sa| sa.origin == Origin::Daemon);
+    let divided = sas.iter().any(|sa| sa.worker != 0);
     let placed = sas.iter().any(|sa| sa.if_id != 0);
     let refused = sas.iter().any(|sa| sa.refused_by_engine);
     for table in [&mut outbound, &mut inbound] {
         lossy.then(|| table.column("dropped"));
         driven.then(|| table.column("reqid"));
         placed.then(|| table.column("if_id"));
+        divided.then(|| table.column("worker"));
         refused.then(|| table.column("done by"));
     }
     let rest = |sa: &SaStatus| {
@@ -206,7 +223,9 @@ fn sa_table(sas: &[SaStatus]) -> String {
         let by = if sa.refused_by_engine { "worker" } else { "engine" };
         let by = refused.then(|| by.to_owned());
         let reqid = driven.then_some(reqid);
-        dropped.into_iter().chain(reqid).chain(if_id).chain(by).collect::<Vec<_>>()
+        let worker = divided.then(|| sa.worker.to_string());
+        let all = dropped.into_iter().chain(reqid).chain(if_id).chain(worker).chain(by);
+        all.collect::<Vec<_>>()
     };
     for sa in sas {
         let mut row = common(sa);

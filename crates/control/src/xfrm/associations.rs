@@ -2,6 +2,7 @@
 //! an SPI until a daemon brings their keys.
 
 mod larval;
+mod spi_class;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +14,7 @@ use convoy_xfrm::{
 
 use super::plane::Placed;
 use larval::{Kind, Larval};
+pub use spi_class::SpiClass;
 
 /// Seconds that a larval SA waits for its keys (`net.core.xfrm_acq_expires` of a kernel).
 pub const LARVAL_SECONDS: u64 = 30;
@@ -68,8 +70,21 @@ pub struct Added<'a> {
 }
 
 impl Associations {
+    /// None, of a gateway with so many workers.
+    #[must_use]
+    pub fn for_workers(workers: u16) -> Self {
+        Self { larval: Larval::for_workers(workers), ..Self::default() }
+    }
+
+    /// How many larval SAs hold an SPI of a class, whose divisor is the number of workers.
+    #[must_use]
+    pub fn waiting_in(&self, class: SpiClass) -> usize {
+        self.larval.with_spi(class)
+    }
+
     /// Gives out an SPI within the range that a request names, at `now` in seconds since 1970, and holds
-    /// it by a larval SA. `draw` gives a random number between two, both included.
+    /// it by a larval SA: one of the class `wanted`, if that has a free one. `draw` gives a random number between two,
+    /// both included.
     ///
     /// # Errors
     /// `ENOENT` when no SPI was free, `ENOMEM` when there are 2²⁰ SAs.
@@ -77,6 +92,7 @@ impl Associations {
         &mut self,
         request: &AllocSpi,
         now: u64,
+        wanted: Option<SpiClass>,
         mut draw: impl FnMut(u32, u32) -> u32,
     ) -> Result<&Sa, Refusal> {
         let at = match self.acquire_of(request) {
@@ -86,7 +102,7 @@ impl Associations {
         let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
         if !has_spi {
             // Without one it waits all the same, and the next request of its kind finds it.
-            let spi = self.free_spi(request, &mut draw).ok_or_else(|| {
+            let spi = self.free_spi(request, wanted, &mut draw).ok_or_else(|| {
                 Refusal::new(Errno::ENOENT, "No SPI available in the requested range")
             })?;
             self.name(at, spi);
@@ -130,16 +146,35 @@ impl Associations {
         })
     }
 
-    /// An SPI that no SA of the protocol has, after at most as many draws as the range is wide.
-    fn free_spi(&self, request: &AllocSpi, draw: &mut impl FnMut(u32, u32) -> u32) -> Option<Spi> {
+    /// An SPI that no SA of the protocol has, after at most as many draws as the range is wide, and as it has of the
+    /// class.
+    fn free_spi(
+        &self,
+        request: &AllocSpi,
+        wanted: Option<SpiClass>,
+        draw: &mut impl FnMut(u32, u32) -> u32,
+    ) -> Option<Spi> {
         /// Of a full range nobody waits for more.
         const DRAWS_MAX: u32 = 1 << 16;
+        // Numbers from `first` on, each `step` behind the one before.
+        let mut find = |first: u32, last: u32, step: u32| {
+            let steps = last.saturating_sub(first) / step;
+            let draws = steps.saturating_add(1).min(DRAWS_MAX);
+            (0..draws).find_map(|_| {
+                // All of them are below `last`.
+                let spi = match steps {
+                    0 => first,
+                    _ if step == 1 => draw(first, last),
+                    _ => first + draw(0, steps) * step,
+                };
+                let spi = Spi::new(spi)?;
+                (!self.by_spi.contains_key(&(request.protocol, spi))).then_some(spi)
+            })
+        };
         let (min, max) = (request.min, request.max);
-        let draws = max.saturating_sub(min).saturating_add(1).min(DRAWS_MAX);
-        (0..draws).find_map(|_| {
-            let spi = Spi::new(if min == max { min } else { draw(min, max) })?;
-            (!self.by_spi.contains_key(&(request.protocol, spi))).then_some(spi)
-        })
+        let wanted = wanted.filter(|class| class.step() > 1);
+        let own = wanted.and_then(|class| Some((class.within(min, max)?, class.step())));
+        own.and_then(|((first, last), step)| find(first, last, step)).or_else(|| find(min, max, 1))
     }
 
     /// Adds an SA with its keys at `now`. A larval one without an SPI that waited for it goes.
@@ -366,7 +401,7 @@ impl Associations {
     /// Gives an SA that has none its SPI.
     fn name(&mut self, at: u64, spi: Spi) {
         let Some(found) = self.stored.get_mut(&at) else { return };
-        self.larval.name(at, &found.sa);
+        self.larval.name(at, &found.sa, spi);
         found.sa.info.spi = Some(spi);
         self.by_spi.entry((found.sa.info.protocol, spi)).or_default().push(at);
     }
@@ -448,7 +483,10 @@ mod tests {
     #[test]
     fn a_larval_sa_gets_its_keys_by_an_update_only() {
         let mut sas = Associations::default();
-        assert_eq!(sas.allocate(&request(256, 1), 5, |_, _| 0).unwrap().info.spi, Spi::new(256));
+        assert_eq!(
+            sas.allocate(&request(256, 1), 5, None, |_, _| 0).unwrap().info.spi,
+            Spi::new(256)
+        );
         assert!(sas.get(&key(256)).unwrap().is_larval);
         assert_eq!(errno(sas.add(with_keys(256, 1), 6)), Some(Errno::EEXIST));
         assert_eq!(errno(sas.update(with_keys(257, 1), 6)), Some(Errno::ESRCH));
@@ -466,8 +504,8 @@ mod tests {
     #[test]
     fn a_larval_sa_without_keys_ends_after_its_time() {
         let mut sas = Associations::default();
-        sas.allocate(&request(256, 1), 100, |_, _| 0).unwrap();
-        sas.allocate(&request(257, 1), 101, |_, _| 0).unwrap();
+        sas.allocate(&request(256, 1), 100, None, |_, _| 0).unwrap();
+        sas.allocate(&request(257, 1), 101, None, |_, _| 0).unwrap();
         assert!(sas.expire_larval(100 + LARVAL_SECONDS - 1).is_empty());
         let gone = sas.expire_larval(100 + LARVAL_SECONDS);
         assert_eq!(gone.iter().map(|sa| sa.info.spi).collect::<Vec<_>>(), [Spi::new(256)]);
@@ -483,7 +521,7 @@ mod tests {
         let begin = std::time::Instant::now();
         for n in 0..COUNT {
             let second = 100 + u64::from(n / 10_000);
-            sas.allocate(&request(1000 + n, 1), second, |_, _| 0).unwrap();
+            sas.allocate(&request(1000 + n, 1), second, None, |_, _| 0).unwrap();
         }
         assert_eq!(errno(sas.want(with_keys(1, 1))), Some(Errno::EEXIST), "one of its kind waits");
         // All would take minutes if each looked at those before.
@@ -502,8 +540,8 @@ mod tests {
     fn a_new_sa_takes_the_place_of_the_one_that_waited() {
         let mut sas = Associations::default();
         // Nothing is free, so it waits without an SPI.
-        sas.allocate(&request(256, 7), 1, |_, _| 0).unwrap();
-        assert_eq!(errno(sas.allocate(&request(256, 1), 1, |_, _| 0)), Some(Errno::ENOENT));
+        sas.allocate(&request(256, 7), 1, None, |_, _| 0).unwrap();
+        assert_eq!(errno(sas.allocate(&request(256, 1), 1, None, |_, _| 0)), Some(Errno::ENOENT));
         let added = sas.add(with_keys(300, 2), 2).unwrap();
         assert!(added.larval.is_none(), "of another reqid");
         let added = sas.add(with_keys(301, 1), 2).unwrap();

@@ -14,7 +14,7 @@ mod server;
 mod service;
 mod transform;
 
-pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
+pub use associations::{Added, Association, Associations, LARVAL_SECONDS, SpiClass};
 pub use keep::{Earlier, Keep, KeepError, Words};
 pub use kernel::{Carried, Cover, Covered, Draft, Host, Kernel, Restored, Told, Wanted};
 pub use moment::Moment;

@@ -385,7 +385,7 @@ fn drivers_are_read_with_rules_for_daemons() {
         panic!("workers do the cryptography");
     };
     assert_eq!(preferred, ["rfc4106-gcm-aes-convoy-portable".into()]);
-    let rules: Vec<_> = of_daemons.iter().map(|r| (&*r.driver, r.peer, r.if_id)).collect();
+    let rules: Vec<_> = of_daemons.iter().map(|r| (&*r.driver, r.sas.peer, r.sas.if_id)).collect();
     let network = "192.0.2.0/24".parse().ok();
     let expected = [
         ("hmac-sha256-convoy-portable", network, None),
@@ -393,6 +393,27 @@ fn drivers_are_read_with_rules_for_daemons() {
     ];
     assert_eq!(rules, expected);
     assert_eq!(site.crypto, CryptoEngine::Inline);
+}
+
+#[test]
+fn workers_are_read_with_rules_for_daemons() {
+    let text = "name = \"left\"\n[plain]\ninterface = \"tun\"\n[xfrm]\n\
+                [[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 42\n\
+                [workers]\ncount = 3\n\
+                [[workers.rule]]\nworker = 2\npeer = \"192.0.2.0/24\"\n\
+                [[workers.rule]]\nworker = [0, 1]\nif_id = 42\n\
+                [[workers.rule]]\nworker = 0\nif_id = 0\n";
+    let (_dir, _, (site, _)) = load(text);
+    assert_eq!(site.workers.count, 3);
+    let rules: Vec<_> = site
+        .worker_rules
+        .iter()
+        .map(|r| (r.workers.iter().map(|w| w.0).collect(), r.sas.peer, r.sas.if_id))
+        .collect();
+    let network = "192.0.2.0/24".parse().ok();
+    let expected: [(Vec<u16>, _, _); 3] =
+        [(vec![2], network, None), (vec![0, 1], None, Some(42)), (vec![0], None, Some(0))];
+    assert_eq!(rules, expected);
 }
 
 #[test]
@@ -423,6 +444,7 @@ fn every_key_of_the_reference_is_known_to_the_reader() {
         include_str!("../../src/site/sa_key.rs"),
         include_str!("../../src/site/sa_suite.rs"),
         include_str!("../../src/site/policy.rs"),
+        include_str!("../../src/site/workers.rs"),
     ];
     let rows = reference.lines().filter_map(|line| line.strip_prefix("| `"));
     let keys: Vec<&str> = rows

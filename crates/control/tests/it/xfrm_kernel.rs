@@ -356,7 +356,7 @@ fn compare_sas(kernel: &mut Kernel, ours: &mut Associations, step: &SaStep) {
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => 0,
             };
-            let given = errno(ours.allocate(&allocation, 1, |_, _| drawn)).map(|sa| {
+            let given = errno(ours.allocate(&allocation, 1, None, |_, _| drawn)).map(|sa| {
                 assert_eq!(sa.info.usage.add_time, 1);
                 shown(sa)
             });

@@ -554,6 +554,7 @@ fn setting(core: &Core) -> Setting {
         spd: state.plain_spd(),
         interfaces: state.interface_spds().collect(),
         workers: site.workers.count,
+        worker_rules: site.worker_rules.clone(),
         udp_port: site.wire.udp_port,
         wire_mtu: state.wire_mtu(),
         legacy: site.legacy,

@@ -440,7 +440,9 @@ impl Gateway {
             tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
         }
         if let Some(daemons) = &mut self.daemons {
-            daemons.kernel.set_legacy(self.core.state().site().legacy);
+            let site = self.core.state().site();
+            daemons.kernel.set_legacy(site.legacy);
+            daemons.kernel.set_worker_rules(site.worker_rules.clone());
         }
         self.narrow_leaks();
         if let Err(error) = self.serve(&after) {

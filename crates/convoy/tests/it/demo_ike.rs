@@ -64,8 +64,8 @@ fn watched_daemons(folder: &Path) -> usize {
     all().filter(is_daemon).filter(is_watched).count()
 }
 
-/// Every act passes, or is skipped as it must be.
-fn plays_well(arguments: &str, skipped: &[&str]) {
+/// Every act passes, or is skipped as it must be. Returns the summary.
+fn plays_well(arguments: &str, skipped: &[&str]) -> Value {
     let _one = one_at_a_time();
     let out = tempfile::tempdir().unwrap();
     let output = demo(out.path(), arguments).output().unwrap();
@@ -81,6 +81,7 @@ fn plays_well(arguments: &str, skipped: &[&str]) {
     }
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(users_of(out.path()), Vec::<String>::new());
+    summary
 }
 
 #[test]
@@ -100,9 +101,31 @@ fn gateways_and_daemons_die_and_come_back() {
 #[test]
 fn many_tunnels_play_under_load() {
     if can_run() {
-        plays_well("--peers libipsec --tunnels 3", &[]);
+        plays_well("--peers libipsec --tunnels 3", &["packets per worker"]);
         plays_well("--tunnels 3 --engine pool", &[]);
     }
+}
+
+#[test]
+fn workers_share_many_tunnels() {
+    if !can_run() {
+        return;
+    }
+    let summary = plays_well("--tunnels 12 --workers 2", &[]);
+    let workers = summary["workers"].as_array().unwrap();
+    let of = |key: &str| workers.iter().map(|w| w[key].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(of("worker"), [0, 1, 0, 1], "of two gateways: {summary:#}");
+    for way in ["outbound", "inbound"] {
+        // Rekeys come before: what is balanced anew is about even.
+        for pair in of(&format!("{way}_sas")).chunks(2) {
+            assert!(
+                pair.iter().sum::<u64>() == 12 && pair[0].abs_diff(pair[1]) <= 6,
+                "{summary:#}"
+            );
+        }
+        assert!(of(&format!("{way}_packets")).iter().all(|packets| *packets > 0), "{summary:#}");
+    }
+    assert!(summary["datagrams"]["sent"].as_u64() > Some(0), "{summary:#}");
 }
 
 #[test]

@@ -29,3 +29,4 @@ mod strongswan;
 mod tls_records;
 mod tunnels;
 mod unit;
+mod workers;

@@ -4,7 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use convoy_wire::Spi;
 use convoy_xfrm::{AllocSpi, Mode, Sa, SaInfo, SaProtocol};
+
+use super::SpiClass;
 
 /// What larval SAs of one kind have alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +42,8 @@ pub(super) struct Larval {
     waiting: HashMap<Kind, Vec<u64>>,
     /// How many there are of a kind for the interface of an identifier (`xfrm_state_find`).
     counts: HashMap<(Kind, u32), usize>,
+    /// How many there are with an SPI, for each worker whose sockets get its packets.
+    with_spi: Vec<usize>,
 }
 
 fn drop_from<K: Hash + Eq>(lists: &mut HashMap<K, Vec<u64>>, key: &K, at: u64) {
@@ -51,20 +56,36 @@ fn drop_from<K: Hash + Eq>(lists: &mut HashMap<K, Vec<u64>>, key: &K, at: u64) {
 }
 
 impl Larval {
+    pub(super) fn for_workers(workers: u16) -> Self {
+        Self { with_spi: vec![0; workers.into()], ..Self::default() }
+    }
+
+    /// How many have an SPI of a class, whose divisor is the number of workers.
+    pub(super) fn with_spi(&self, class: SpiClass) -> usize {
+        self.with_spi.get(usize::from(class.remainder())).copied().unwrap_or_default()
+    }
+
+    fn of_spi(&mut self, spi: Spi) -> Option<&mut usize> {
+        let workers = u16::try_from(self.with_spi.len()).unwrap_or(u16::MAX);
+        self.with_spi.get_mut(usize::from(SpiClass::of(spi, workers).remainder()))
+    }
+
     pub(super) fn insert(&mut self, at: u64, sa: &Sa) {
         self.by_time.insert((sa.info.usage.add_time, at));
         if sa.info.seq != 0 {
             self.by_event.entry(sa.info.seq).or_default().push(at);
         }
-        if sa.info.spi.is_none() {
-            self.waiting.entry(Kind::of_sa(sa)).or_default().push(at);
+        match sa.info.spi {
+            None => self.waiting.entry(Kind::of_sa(sa)).or_default().push(at),
+            Some(spi) => self.of_spi(spi).into_iter().for_each(|count| *count += 1),
         }
         *self.counts.entry((Kind::of_sa(sa), sa.if_id)).or_default() += 1;
     }
 
     /// One that had no SPI gets one.
-    pub(super) fn name(&mut self, at: u64, sa: &Sa) {
+    pub(super) fn name(&mut self, at: u64, sa: &Sa, spi: Spi) {
         drop_from(&mut self.waiting, &Kind::of_sa(sa), at);
+        self.of_spi(spi).into_iter().for_each(|count| *count += 1);
     }
 
     /// Forgets an SA, if it is here.
@@ -74,6 +95,9 @@ impl Larval {
         }
         drop_from(&mut self.by_event, &sa.info.seq, at);
         drop_from(&mut self.waiting, &Kind::of_sa(sa), at);
+        if let Some(count) = sa.info.spi.and_then(|spi| self.of_spi(spi)) {
+            *count = count.saturating_sub(1);
+        }
         let of = (Kind::of_sa(sa), sa.if_id);
         if let Some(count) = self.counts.get_mut(&of) {
             *count -= 1;

@@ -21,6 +21,8 @@ mod sas;
 mod seen;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod worker_tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -37,6 +39,7 @@ use super::keep::Keep;
 use super::plane::{Plane, Setting};
 use super::{Answer, Associations, Client, Moment, Policies};
 use crate::drivers::Drivers;
+use crate::site::WorkerRule;
 
 pub use events::Told;
 pub use restore::Restored;
@@ -176,7 +179,7 @@ impl Kernel {
         host: Box<dyn Host>,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
-            associations: Associations::default(),
+            associations: Associations::for_workers(setting.workers),
             policies: Policies::default(),
             plane: Plane::new(setting, published)?,
             host,
@@ -279,6 +282,11 @@ impl Kernel {
     /// Says whether SAs to come may have ciphers of old peers; those that are there stay until they end.
     pub fn set_legacy(&mut self, legacy: bool) {
         self.plane.set_legacy(legacy);
+    }
+
+    /// Takes over which workers own which SAs, for SAs to come: those that are there stay where they are.
+    pub fn set_worker_rules(&mut self, rules: Vec<WorkerRule>) {
+        self.plane.set_worker_rules(rules);
     }
 
     /// Takes over the largest outer packet in bytes.

@@ -228,7 +228,8 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        let sa = self.associations.allocate(request, at.unix(), draw)?;
+        let wanted = self.plane.spis(request, |class| self.associations.waiting_in(class));
+        let sa = self.associations.allocate(request, at.unix(), Some(wanted), draw)?;
         let replies = vec![sa.answer(false, to)];
         Ok(carried(Answer { replies, ..Answer::default() }))
     }

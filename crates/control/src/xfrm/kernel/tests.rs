@@ -18,7 +18,7 @@ use convoy_xfrm::{
 
 use super::*;
 use crate::drivers::Drivers;
-use crate::site::{DriverRule, DriverRules};
+use crate::site::{DaemonSas, DriverRule, DriverRules};
 use crate::xfrm::{Cursor, Setting};
 
 pub(super) const HERE: [u8; 4] = [192, 0, 2, 1];
@@ -64,6 +64,7 @@ pub(super) fn kernel_with(udp_port: u16, if_ids: &[u32]) -> (Kernel, Arc<Publish
         drivers: Drivers::new(&Cpu::detect().unwrap()),
         spd: SpdId::default(),
         workers: 2,
+        worker_rules: Vec::new(),
         udp_port,
         wire_mtu: 1500,
         legacy: false,
@@ -853,8 +854,7 @@ fn sas_of_daemons_get_drivers_by_rules_and_change_with_them() {
 
     let rule = |peer: &str, if_id| DriverRule {
         driver: "rfc4106-gcm-aes-convoy-portable".into(),
-        peer: Some(peer.parse().unwrap()),
-        if_id,
+        sas: DaemonSas { peer: Some(peer.parse().unwrap()), if_id },
     };
     let rules = |rule| DriverRules { of_daemons: vec![rule], ..DriverRules::default() };
     let drivers = Drivers::new(&cpu);

@@ -291,6 +291,18 @@ impl Groups {
         tunnels.chain(others).filter(|sa| sa.is_guess).map(|sa| sa.slot).collect()
     }
 
+    /// The newest inbound SA that has an outbound one of this group for its counterpart.
+    pub(super) fn partner(&self, group: Group) -> Option<SaSlot> {
+        let back = group.of_any_spi().turned();
+        // In transport mode inbound SAs are in the group for any hosts.
+        let kept_in = back.of_any_hosts().unwrap_or(back);
+        let mut newest_first = self.known.get(&kept_in)?.sas.iter().rev();
+        let is_back = |sa: &&Member| {
+            sa.direction == Direction::Inbound && back.ends.is_none_or(|ends| sa.ends == ends)
+        };
+        newest_first.find(is_back).map(|sa| sa.slot)
+    }
+
     /// The inbound SA in a slot is no guess any more.
     pub(super) fn confirm(&mut self, group: Group, spi: Option<Spi>, slot: SaSlot) {
         for group in group.of_pair(spi).chain(group.with(spi)) {

@@ -7,35 +7,41 @@ mod graves;
 mod groups;
 mod honoured;
 mod interfaces;
+mod owners;
 mod policies;
 mod sa;
 mod slots;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Suite};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::sa::{ReqId, SaSlot};
+use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
 use convoy_wire::{FlowKey, Prefix, SeqNum, Spi};
-use convoy_xfrm::{Addresses, Errno, Policy, PolicyInfo, Refusal, Sa, SaDirection, SaFlags};
+use convoy_xfrm::{
+    Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, SaDirection, SaFlags,
+};
 
 use super::Moment;
 use super::transform::key_material;
 use crate::drivers::Drivers;
 use crate::lease::{HashKey, RecordId};
-use crate::site::KeyMaterial;
+use crate::site::{KeyMaterial, WorkerRule};
+use crate::xfrm::SpiClass;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
 use graves::Graves;
 use groups::{Group, Groups, Member};
 use interfaces::Interfaces;
+use owners::{Owned, Owners};
 use policies::{Placement, Read};
-use sa::{Keys, Surroundings, Way};
+use sa::{Keys, Known, Surroundings, Way};
 use slots::Slots;
 
 /// What a gateway is, as far as SAs and policies of daemons depend on it.
@@ -50,6 +56,8 @@ pub struct Setting {
     pub interfaces: Vec<(u32, SpdId)>,
     /// How many workers there are.
     pub workers: u16,
+    /// Which of them own which SAs.
+    pub worker_rules: Vec<WorkerRule>,
     /// The UDP port for ESP.
     pub udp_port: u16,
     /// Largest outer packet in bytes.
@@ -67,6 +75,9 @@ pub struct Placed {
     pub(super) serial: u64,
     spi: Option<Spi>,
     group: Group,
+    worker: WorkerId,
+    /// Source and destination.
+    ends: (IpAddr, IpAddr),
     key: RecordId,
     pub(super) counters: Arc<SaCounters>,
     /// Outbound only.
@@ -75,6 +86,13 @@ pub struct Placed {
     pub(super) kept: Option<Kept>,
     /// Whether its direction is not known: see [`Course::is_guess`].
     pub(super) is_guess: bool,
+}
+
+impl Placed {
+    fn owned(&self) -> Owned {
+        let Self { direction, ends, serial, worker, .. } = *self;
+        Owned { direction, ends, serial, worker }
+    }
 }
 
 /// Which way an SA's packets go.
@@ -107,6 +125,7 @@ pub(super) struct Plane {
     outbound: Slots,
     inbound: Slots,
     placement: Placement,
+    owners: Owners,
     /// That of the last SA.
     serial: u64,
     generation: u64,
@@ -134,10 +153,10 @@ impl Plane {
         setting: Setting,
         published: Arc<Published>,
     ) -> Result<Self, getrandom::Error> {
-        let Setting { drivers, spd, interfaces, workers, udp_port, wire_mtu, legacy } = setting;
+        let Setting { drivers, spd, interfaces, udp_port, wire_mtu, legacy, .. } = setting;
         let interfaces = Interfaces::new(spd, interfaces);
         Ok(Self {
-            surroundings: Surroundings { drivers, workers, udp_port, wire_mtu, interfaces, legacy },
+            surroundings: Surroundings { drivers, udp_port, wire_mtu, interfaces, legacy },
             published,
             groups: Groups::default(),
             graves: Graves::new()?,
@@ -145,6 +164,7 @@ impl Plane {
             outbound: Slots::default(),
             inbound: Slots::default(),
             placement: Placement::default(),
+            owners: Owners::new(setting.workers, setting.worker_rules),
             serial: 0,
             generation: 0,
         })
@@ -257,6 +277,7 @@ impl Plane {
             }
         };
         let ends = (sa.info.source, sa.info.destination);
+        let worker = self.owner(sa, group, direction, &draft);
         let is_guess = checked.is_guess;
         let member = Member { direction, is_guess, spi, slot, ends, counters: counters.clone() };
         let numbers = self.groups.join_sa(group, &member);
@@ -268,12 +289,15 @@ impl Plane {
             serial,
             spi,
             group,
+            worker,
+            ends,
             key,
             counters,
             lease,
             kept: None,
             is_guess,
         };
+        self.owners.add(placed.owned());
         match self.admit(sa, &placed, sent, past) {
             Ok(kept) => placed.kept = kept,
             Err(refusal) => {
@@ -281,26 +305,17 @@ impl Plane {
                 return Err(refusal);
             }
         }
-        let counters = placed.counters.clone();
+        let known = Known { serial, numbers, worker, counters: placed.counters.clone() };
         let added = match &placed.lease {
             Some(lease) => self
                 .surroundings
-                .outbound(
-                    sa,
-                    &checked.keys,
-                    serial,
-                    numbers,
-                    (lease.clone(), checked.source_is_here),
-                    counters,
-                )
+                .outbound(sa, &checked.keys, known, lease.clone(), checked.source_is_here)
                 .and_then(|spec| {
                     draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
                 }),
-            None => {
-                self.surroundings.inbound(sa, &checked.keys, serial, numbers, counters).and_then(
-                    |spec| draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent),
-                )
-            }
+            None => self.surroundings.inbound(sa, &checked.keys, known).and_then(|spec| {
+                draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
+            }),
         };
         match added {
             Ok(()) => {
@@ -312,6 +327,28 @@ impl Plane {
                 Err(refusal)
             }
         }
+    }
+
+    /// The worker that is to own an SA that comes.
+    fn owner(&self, sa: &Sa, group: Group, direction: Direction, draft: &Snapshot) -> WorkerId {
+        let ends = (sa.info.source, sa.info.destination);
+        match (direction, sa.info.spi) {
+            (Direction::Inbound, Some(spi)) => self.owners.of_inbound(spi, ends, sa.if_id),
+            _ => {
+                let partner = self.groups.partner(group).and_then(|slot| draft.inbound(slot));
+                self.owners.of_outbound(partner.map(|sa| sa.worker), ends, sa.if_id)
+            }
+        }
+    }
+
+    /// The SPIs of which an inbound SA is to have one; `waiting` as of [`Owners::spis`].
+    pub(super) fn spis(&self, request: &AllocSpi, waiting: impl Fn(SpiClass) -> usize) -> SpiClass {
+        self.owners.spis((request.source, request.destination), request.if_id, waiting)
+    }
+
+    /// Takes over rules of workers, for SAs to come: the worker of a live one stays.
+    pub(super) fn set_worker_rules(&mut self, rules: Vec<WorkerRule>) {
+        self.owners.set_rules(rules);
     }
 
     /// Has an SA's numbers kept before workers see it.
@@ -404,6 +441,7 @@ impl Plane {
     fn leave(&mut self, placed: &Placed) {
         self.groups.leave_sa(placed.group, placed.spi, (placed.direction, placed.slot));
         self.slots(placed.direction).give_back(placed.slot);
+        self.owners.remove(placed.owned());
     }
 
     /// What is remembered of an SA's key. Its cell is used again only when no worker has its counters.

@@ -31,7 +31,6 @@ const HOP_LIMIT: u8 = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     pub(super) drivers: Drivers,
-    pub(super) workers: u16,
     pub(super) udp_port: u16,
     /// Largest outer packet in bytes.
     pub(super) wire_mtu: u16,
@@ -80,6 +79,16 @@ pub(super) struct Keys {
     pub(super) material: KeyMaterial,
 }
 
+/// What an SA is known by here.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) serial: u64,
+    pub(super) numbers: Numbers,
+    /// Its owner.
+    pub(super) worker: WorkerId,
+    pub(super) counters: Arc<SaCounters>,
+}
+
 /// The name of an SA, for people: its SPI and where its packets go.
 pub(super) fn name(spi: Spi, destination: IpAddr) -> Arc<str> {
     format!("{:08x}@{destination}", spi.get()).into()
@@ -98,11 +107,11 @@ impl Surroundings {
         &self,
         sa: &Sa,
         keys: &Keys,
-        serial: u64,
-        (reqid, named): Numbers,
-        (lease, source_is_here): (Arc<Lease>, bool),
-        counters: Arc<SaCounters>,
+        known: Known,
+        lease: Arc<Lease>,
+        source_is_here: bool,
     ) -> Result<OutboundSpec, Refusal> {
+        let Known { serial, numbers: (reqid, named), worker, counters } = known;
         let driver = self.driver(sa, &keys.material, Way::Outbound)?;
         let key = driver.seal_key(keys.material.suite(), keys.material.keys());
         let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
@@ -126,7 +135,7 @@ impl Surroundings {
             key: Arc::new(key.map_err(cannot)?),
             lease,
             lifetime: lifetime(sa, keys.material.suite()),
-            worker: self.worker(spi),
+            worker,
             counters,
         })
     }
@@ -135,10 +144,9 @@ impl Surroundings {
         &self,
         sa: &Sa,
         keys: &Keys,
-        serial: u64,
-        (reqid, named): Numbers,
-        counters: Arc<SaCounters>,
+        known: Known,
     ) -> Result<InboundSpec, Refusal> {
+        let Known { serial, numbers: (reqid, named), worker, counters } = known;
         let driver = self.driver(sa, &keys.material, Way::Inbound)?;
         let key = driver.open_key(keys.material.suite(), keys.material.keys());
         let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
@@ -160,7 +168,7 @@ impl Surroundings {
             salt: keys.material.salt(),
             key: Arc::new(key.map_err(cannot)?),
             lifetime: lifetime(sa, keys.material.suite()),
-            worker: self.worker(spi),
+            worker,
             counters,
         })
     }
@@ -198,11 +206,6 @@ impl Surroundings {
         }
         let key = driver.open_key(material.suite(), material.keys()).map_err(cannot)?;
         Ok(Some(InboundSpec { key: Arc::new(key), ..twin_inbound(old) }))
-    }
-
-    /// The worker whose sockets get the packets of this SPI.
-    fn worker(&self, spi: Spi) -> WorkerId {
-        WorkerId(u16::try_from(spi.get() % u32::from(self.workers.max(1))).unwrap_or(0))
     }
 }
 

@@ -90,6 +90,7 @@ impl Gateway {
             spd: state.plain_spd(),
             interfaces: state.interface_spds().collect(),
             workers: 1,
+            worker_rules: Vec::new(),
             udp_port: 4500,
             wire_mtu: 1500,
             legacy: false,

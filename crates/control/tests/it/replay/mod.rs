@@ -76,6 +76,7 @@ impl Running {
             drivers: Drivers::new(&Cpu::detect().unwrap()),
             spd: SpdId::default(),
             workers: 2,
+            worker_rules: Vec::new(),
             udp_port: 4500,
             wire_mtu: 1500,
             legacy: false,

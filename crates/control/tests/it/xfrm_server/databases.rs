@@ -76,7 +76,8 @@ impl Service for Databases {
             }
             Request::AllocSpi(asked) => {
                 let mut sas = self.sas();
-                reply(sas.allocate(&asked, NOW, |low, high| low.midpoint(high))?.answer(false, to))
+                let middle = |low: u32, high| low.midpoint(high);
+                reply(sas.allocate(&asked, NOW, None, middle)?.answer(false, to))
             }
             Request::FlushSa(flush) => {
                 self.sas().flush(flush.protocol);

@@ -54,6 +54,7 @@ pub(crate) fn whole() -> Arc<Whole> {
         drivers: Drivers::new(&Cpu::detect().unwrap()),
         spd: SpdId::default(),
         workers: 1,
+        worker_rules: Vec::new(),
         udp_port: 4500,
         wire_mtu: 1500,
         legacy: false,

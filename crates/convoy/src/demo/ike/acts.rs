@@ -9,7 +9,8 @@ use anyhow::{Context as _, ensure};
 use convoy_lab::traffic::{Direction, Ping, PingReport, Rate, TcpBulk, UdpPaced, UdpReport, Watch};
 use convoy_lab::{Family, IpNet, WIRE_LINK};
 
-use super::play::{Done, Play};
+use super::play::{Datagrams, Done, Play};
+use super::shares::Shares;
 use super::world::{LIMIT, SIDES};
 use crate::demo::gateways::Gateway;
 use crate::demo::lab::{LATEST, without_room};
@@ -39,6 +40,7 @@ pub(super) const LOAD: &[Act] = &[
     Act { name: "IKEv2 with pre-shared keys", play: psk },
     Act { name: "bulk traffic through all at once", play: bulk },
     Act { name: "rekeys of all under load", play: rekeys },
+    Act { name: "packets per worker", play: workers },
     Act { name: "nothing in the clear", play: wire },
 ];
 
@@ -121,6 +123,35 @@ fn rekeys(play: &mut Play<'_>) -> anyhow::Result<Done> {
     if total.lost > 0 {
         said += &format!("; {}", dropped.in_words(convoy_lab::share_of_processors()));
     }
+    Ok(Done::Passed(said))
+}
+
+/// Datagrams flow through all tunnels, and each worker tells what it did of it.
+fn workers(play: &mut Play<'_>) -> anyhow::Result<Done> {
+    if play.world.sides.iter().all(|side| side.gateway.is_none()) {
+        return Ok(Done::Skipped("strongSwan's own ESP has no workers"));
+    }
+    play.world.ensure_tunnels()?;
+    let lost_before = play.dropped()?;
+    let before = Shares::settled(&play.world)?;
+    let time = Duration::from_secs(play.world.seconds.into());
+    let (reports, ()) = play.under_load(|_| {
+        thread::sleep(time);
+        Ok(())
+    })?;
+    let shares = Shares::of(&play.world)?.since(&before);
+    let total = Total::of(&reports);
+    let dropped = play.dropped()?.since(lost_before);
+    let uncounted = dropped.leaves(total.lost);
+    let mut said = format!("{}; {}", shares.in_words(), total.in_words());
+    if total.lost > 0 {
+        said += &format!("; {}", dropped.in_words(convoy_lab::share_of_processors()));
+    }
+    play.shares = shares;
+    play.datagrams = Datagrams { sent: total.sent, lost: total.lost };
+    ensure!(total.sent > 0 && total.is_whole(), "{said}{}", total.missing);
+    ensure!(uncounted == 0, "{said}, of which nobody counted {uncounted}{}", total.missing);
+    play.shares.check(play.world.tunnels.len())?;
     Ok(Done::Passed(said))
 }
 
@@ -364,7 +395,8 @@ impl Play<'_> {
         let count = world.tunnels.len();
         let (reports, done) = thread::scope(|scope| {
             let streams = world.tunnels.iter().enumerate().map(|(number, tunnel)| {
-                let direction = match (count, number % 2) {
+                // Workers take turns as tunnels come, and each is to have both directions.
+                let direction = match (count, (number + number / 2) % 2) {
                     (1, _) => Direction::Both,
                     (_, 0) => Direction::Forward,
                     _ => Direction::Backward,

@@ -11,6 +11,7 @@
 
 mod acts;
 mod play;
+mod shares;
 mod world;
 
 use std::path::PathBuf;
@@ -37,6 +38,9 @@ pub struct IkeArgs {
     /// nothing is killed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub tunnels: u16,
+    /// Workers of each gateway. Left out: two where there are many tunnels and two processors, else one.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub workers: Option<u16>,
     /// How long bulk traffic flows, each way.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
@@ -56,6 +60,17 @@ pub struct IkeArgs {
     /// What carries the packets of the two daemons.
     #[arg(long, value_enum, default_value_t, hide = true)]
     pub peers: Peers,
+}
+
+impl IkeArgs {
+    /// How many workers each gateway has.
+    fn worker_count(&self) -> u16 {
+        let usual = || {
+            let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            if self.tunnels > 1 && processors > 1 { 2 } else { 1 }
+        };
+        self.workers.unwrap_or_else(usual)
+    }
 }
 
 /// What carries the packets of the two daemons.

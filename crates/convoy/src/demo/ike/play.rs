@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::acts::Act;
+use super::shares::Shares;
 use super::world::World;
 use crate::demo::progress::Progress;
 use crate::interrupt::Interrupt;
@@ -49,6 +50,14 @@ pub(super) struct Scene {
     seconds: f64,
 }
 
+/// Datagrams that were counted.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Datagrams {
+    pub(super) sent: u64,
+    /// Those that did not arrive.
+    pub(super) lost: u64,
+}
+
 /// What came of all.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Summary {
@@ -57,6 +66,10 @@ pub(super) struct Summary {
     acts: Vec<Scene>,
     pub(super) failed: usize,
     skipped: usize,
+    /// What each worker had and did in the act about them.
+    workers: Shares,
+    /// Datagrams of that act.
+    datagrams: Datagrams,
     /// Configurations, logs and captures.
     folder: PathBuf,
 }
@@ -69,6 +82,7 @@ impl Summary {
             "\n{passed} passed, {} failed, {} skipped; {}\n",
             self.failed, self.skipped, self.peers
         );
+        text.push_str(&self.workers.text(self.datagrams));
         // Writing to a String does not fail.
         let _ = writeln!(text, "configurations, logs and captures: {}", self.folder.display());
         text
@@ -90,6 +104,9 @@ pub(super) struct Play<'a> {
     pub(super) interrupt: &'a Interrupt,
     scenes: Vec<Scene>,
     aloud: bool,
+    /// What each worker had and did while so many datagrams were sent and lost.
+    pub(super) shares: Shares,
+    pub(super) datagrams: Datagrams,
 }
 
 impl<'a> Play<'a> {
@@ -99,7 +116,9 @@ impl<'a> Play<'a> {
         interrupt: &'a Interrupt,
         aloud: bool,
     ) -> anyhow::Result<Self> {
-        let mut play = Self { world, progress, interrupt, scenes: Vec::new(), aloud };
+        let (scenes, shares) = (Vec::new(), Shares::default());
+        let datagrams = Datagrams::default();
+        let mut play = Self { world, progress, interrupt, scenes, aloud, shares, datagrams };
         play.progress.phase("daemons and gateways start");
         play.world.start(interrupt)?;
         Ok(play)
@@ -136,6 +155,8 @@ impl<'a> Play<'a> {
             acts: self.scenes,
             failed,
             skipped,
+            workers: self.shares,
+            datagrams: self.datagrams,
             folder: self.world.folder.path().to_owned(),
         };
         self.progress.clear();

@@ -104,12 +104,13 @@ impl World {
         };
         // Without such a folder a gateway forgets when it ends, and says so.
         let memory = tempfile::Builder::new().prefix("convoy-demo-ike-").tempdir_in(MEMORY).ok();
-        let crypto = engine::section(&args.engine, &args.fault);
+        let workers = format!("\n[workers]\ncount = {}\n", args.worker_count());
+        let more = workers + &engine::section(&args.engine, &args.fault);
         let mut made = Vec::new();
         for ((folder, identity), with_convoy) in sides.into_iter().zip(identities).zip(with_convoy)
         {
-            let crypto = with_convoy.then_some(&*crypto);
-            made.push(Side::new(folder, identity, crypto, memory.as_ref())?);
+            let more = with_convoy.then_some(&*more);
+            made.push(Side::new(folder, identity, more, memory.as_ref())?);
         }
         let sides: [Side; 2] =
             made.try_into().map_err(|_| anyhow::anyhow!("there are two sides"))?;
@@ -309,15 +310,15 @@ impl Side {
     fn new(
         folder: PathBuf,
         identity: Identity,
-        crypto: Option<&str>,
+        more: Option<&str>,
         memory: Option<&TempDir>,
     ) -> anyhow::Result<Self> {
-        let (site, plane) = if let Some(crypto) = crypto {
+        let (site, plane) = if let Some(more) = more {
             let socket = folder.join("xfrm.sock");
             let own = std::env::current_exe().context("cannot find the own program")?;
             let words = ["exec".into(), "--socket".into(), socket.clone().into(), "--".into()];
             let launcher = [own.into()].into_iter().chain(words).collect();
-            (Some(write_site(&folder, &socket, memory, crypto)?), DataPlane::Xfrm { launcher })
+            (Some(write_site(&folder, &socket, memory, more)?), DataPlane::Xfrm { launcher })
         } else {
             (None, DataPlane::Libipsec)
         };
@@ -325,12 +326,12 @@ impl Side {
     }
 }
 
-/// The site file of a gateway whose tunnels a daemon makes.
+/// The site file of a gateway whose tunnels a daemon makes; `more` are further sections.
 fn write_site(
     folder: &Path,
     socket: &Path,
     memory: Option<&TempDir>,
-    crypto: &str,
+    more: &str,
 ) -> anyhow::Result<PathBuf> {
     let name = folder.file_name().and_then(|name| name.to_str()).context("a folder's name")?;
     let mut text = String::from("# Written by `convoy demo ike`, to learn from.\n");
@@ -341,7 +342,7 @@ fn write_site(
     if let Some(memory) = memory {
         let _ = writeln!(text, "state = \"{}\"", memory.path().join(name).display());
     }
-    text.push_str(crypto);
+    text.push_str(more);
     let file = folder.join("site.toml");
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)

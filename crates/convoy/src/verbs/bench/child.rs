@@ -52,9 +52,13 @@ impl Child {
         Ok(Self { process, written, told })
     }
 
-    /// What it wrote, when it has ended. Some end with an exit code and have results all the same.
-    pub(super) fn results(mut self, interrupt: &Interrupt) -> anyhow::Result<Results> {
-        let status = wait(&mut self.process, interrupt)?;
+    /// What it wrote, when it has ended, by itself or after `limit`. Some end with an exit code and have results all the same.
+    pub(super) fn results(
+        mut self,
+        interrupt: &Interrupt,
+        limit: Option<Duration>,
+    ) -> anyhow::Result<Results> {
+        let status = wait(&mut self.process, interrupt, limit)?;
         let last = self.told.join().unwrap_or_default();
         let mut bytes = Vec::new();
         self.written.rewind()?;
@@ -66,15 +70,21 @@ impl Child {
     }
 }
 
-/// Waits for a program, and ends it if this one is to end.
-fn wait(process: &mut process::Child, interrupt: &Interrupt) -> anyhow::Result<ExitStatus> {
+/// Waits for a program, and ends it if this one is to end or it takes longer than it may.
+fn wait(
+    process: &mut process::Child,
+    interrupt: &Interrupt,
+    limit: Option<Duration>,
+) -> anyhow::Result<ExitStatus> {
+    let begun = Instant::now();
+    let is_late = || limit.is_some_and(|limit| begun.elapsed() > limit);
     let mut until: Option<Instant> = None;
     loop {
         if let Some(status) = process.try_wait()? {
             return Ok(status);
         }
         match until {
-            None if interrupt.is_set() => {
+            None if interrupt.is_set() || is_late() => {
                 // One that knows how to end early writes what it has.
                 let _ = kill_process(Pid::from_child(process), Signal::INT);
                 until = Some(Instant::now() + PATIENCE);

@@ -1,6 +1,8 @@
 //! `convoy bench compare`: two results beside each other.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::Args;
 use convoy_bench::results::Results;
@@ -32,25 +34,27 @@ median. With fewer than eight runs a side chance cannot be ruled out for many po
 
 Exit code 1: something got worse. Exit code 2: a file cannot be read, or there is nothing to compare.";
 
+/// Files with commas between.
+#[derive(Clone, Debug)]
+struct Files(Vec<PathBuf>);
+
+impl FromStr for Files {
+    type Err = Infallible;
+
+    fn from_str(word: &str) -> Result<Self, Infallible> {
+        Ok(Self(word.split(',').map(PathBuf::from).collect()))
+    }
+}
+
 /// `convoy bench compare`
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Results that a bench wrote with --json; of several runs, with commas between.
-    #[arg(
-        value_name = "BEFORE.json",
-        num_args = 1,
-        value_delimiter = ',',
-        required_unless_present = "against"
-    )]
-    before: Vec<PathBuf>,
+    #[arg(value_name = "BEFORE.json", required_unless_present = "against")]
+    before: Option<Files>,
     /// Others of the same bench.
-    #[arg(
-        value_name = "AFTER.json",
-        num_args = 1,
-        value_delimiter = ',',
-        required_unless_present = "against"
-    )]
-    after: Vec<PathBuf>,
+    #[arg(value_name = "AFTER.json", required_unless_present = "against")]
+    after: Option<Files>,
     /// Another build of this program: runs the bench behind "--" with it, as before, and with this one, as after, in turn.
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["before", "after"], requires = "bench")]
     against: Option<PathBuf>,
@@ -72,13 +76,17 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<Exit> {
     if !(0.0..=100.0).contains(&args.tolerance) {
         return Err(Stop::usage(format!("--tolerance {}: use 0 to 100", args.tolerance)));
     }
+    if let (None, Some(word)) = (&args.against, args.bench.first()) {
+        let what = "files are compared; --against PROGRAM runs what stands behind \"--\"";
+        return Err(Stop::usage(format!("{word:?}: {what}")));
+    }
     let [before, after] = match &args.against {
         Some(program) => in_turn(program, args)?,
         None => {
-            let read = |paths: &[PathBuf]| paths.iter().map(|path| read(path)).collect();
-            let read: [anyhow::Result<Vec<_>>; 2] = [read(&args.before), read(&args.after)];
-            let [before, after] = read;
-            [before?, after?]
+            let read = |files: &Option<Files>| -> anyhow::Result<Vec<Results>> {
+                files.iter().flat_map(|Files(paths)| paths).map(|path| read(path)).collect()
+            };
+            [read(&args.before)?, read(&args.after)?]
         }
     };
     let found = compare_runs([&before, &after], args.tolerance / 100.0);
@@ -102,7 +110,7 @@ fn in_turn(other: &Path, args: &CompareArgs) -> anyhow::Result<[Vec<Results>; 2]
             let program = if side == 0 { other } else { &own };
             eprintln!("compare: run {} of {}: {}", turn + 1, args.runs, program.display());
             let child = Child::start(program, &arguments, &[]);
-            let results = child.and_then(|child| child.results(&interrupt));
+            let results = child.and_then(|child| child.results(&interrupt, None));
             interrupt.check()?;
             let results = results
                 .map_err(|error| Stop::usage(format!("{}: {error:#}", program.display())))?;

@@ -2,7 +2,8 @@
 
 use clap::Args;
 use convoy_bench::esp::cores::Cores;
-use convoy_bench::forward::grid::{self, ALLOWED, Engine, ForwardError, Plan, SEARCHES, Subject};
+use convoy_bench::forward::grid::{self, ForwardError};
+use convoy_bench::forward::plan::{ALLOWED, Engine, Plan, SEARCHES, Subject};
 use convoy_bench::forward::point::Findings;
 use convoy_bench::forward::report::Report;
 use convoy_bench::forward::search::PACKETS;
@@ -50,8 +51,8 @@ At the end engines are held beside each other on seven axes. Five are measured, 
 availability and software support are judged, with the reasons.
 
 \"inline\" is the worker itself with Convoy's kernels. \"pool\" is a thread on a third processor. \"model\" is a look-aside
-device made of software, 20 to 25 µs away behind a link of 8 GB/s: it computes on the worker's core, so its rate is what
-such a device costs at most, and what goes over its link is counted. \"cryptodev\" is a crypto device of DPDK's,
+device made of software, 20 to 25 µs away behind a link of 8 GB/s: it computes on the worker's core, so its rate is below
+what a real device would leave, and what goes over its link is counted. \"cryptodev\" is a crypto device of DPDK's,
 crypto_openssl or the one behind the colon (docs/engines.md). What this machine has too few processors for is named.
 
 Ctrl-C ends after the trial under way; what was measured is printed. Exit code 1 when a packet is not accounted for,

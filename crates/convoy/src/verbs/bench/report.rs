@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -66,6 +67,9 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "with"])]
     from: Option<PathBuf>,
 }
+
+/// A step that takes twice what it should, and so many seconds more, is ended.
+const LATE: f64 = 60.0;
 
 /// What is said of a build whose assertions stand in the kernels.
 const DEBUG: &str = "this program was built with debug assertions, which cost more than what is measured; build it with make";
@@ -144,7 +148,8 @@ fn measure(args: &ReportArgs) -> anyhow::Result<Results> {
 
 /// Results of another run, and what they are of.
 fn other(path: &Path) -> anyhow::Result<(Experiment, Results)> {
-    let results = Results::read(path).map_err(|error| Stop::usage(format!("--with {error}")))?;
+    let results =
+        Results::read_any(path).map_err(|error| Stop::usage(format!("--with {error}")))?;
     let Some(experiment) = Experiment::of_bench(&results.bench) else {
         return Err(Stop::usage(format!(
             "--with {}: results of convoy bench {}; use those of convoy bench tls, forward or engine, or of \
@@ -172,7 +177,17 @@ fn read(path: &Path, bench: &str) -> anyhow::Result<Results> {
 fn carry_out(step: &Step, interrupt: &Interrupt) -> anyhow::Result<Results> {
     let program = std::env::current_exe().context("this program's file")?;
     let child = Child::start(&program, &step.arguments, &step.environment)?;
-    let mut results = child.results(interrupt)?;
+    // On a busy machine some benches measure again and again.
+    let limit = Duration::from_secs_f64(2.0 * step.seconds + LATE);
+    let begun = Instant::now();
+    let results = child.results(interrupt, Some(limit));
+    let late = format!("it took longer than {} s: the machine is busy", limit.as_secs());
+    let is_late = begun.elapsed() > limit;
+    let mut results =
+        results.with_context(|| if is_late { late.clone() } else { "no results".to_owned() })?;
+    if is_late {
+        results.left_out.push(LeftOut::new(format!("the rest of {}", step.name), late));
+    }
     for (name, value) in &step.environment {
         results.command.insert_str(0, &format!("{name}={value} "));
     }

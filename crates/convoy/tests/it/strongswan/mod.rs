@@ -11,4 +11,5 @@ mod nat;
 mod pluto;
 mod suites;
 mod traffic;
+mod workers;
 mod world;
