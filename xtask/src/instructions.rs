@@ -31,7 +31,7 @@ const ROUNDS: [usize; 2] = [4, 12];
 const COLLECTED: &str = "Collected :";
 const ACCEPT: &str = "if that is meant, cargo xtask instructions --write accepts it";
 
-/// What is counted: a function by its name, and what makes the program call it.
+/// What is counted: functions by a pattern of their names, and what makes the program call it.
 struct Subject {
     name: &'static str,
     function: &'static str,
@@ -39,10 +39,10 @@ struct Subject {
 }
 
 const SUBJECTS: [Subject; 4] = [
-    Subject { name: "seal", function: "counted_burst", arguments: &["count", "seal"] },
-    Subject { name: "open", function: "counted_burst", arguments: &["count", "open"] },
-    Subject { name: "outbound", function: "outbound_pipeline", arguments: &["pipelines"] },
-    Subject { name: "inbound", function: "inbound_pipeline", arguments: &["pipelines"] },
+    Subject { name: "seal", function: "*counted_burst", arguments: &["count", "seal"] },
+    Subject { name: "open", function: "*counted_burst", arguments: &["count", "open"] },
+    Subject { name: "outbound", function: "*outbound_pipeline*", arguments: &["pipelines"] },
+    Subject { name: "inbound", function: "*inbound_pipeline*", arguments: &["pipelines"] },
 ];
 
 /// Instructions for a packet, by what was counted.
@@ -169,11 +169,11 @@ fn for_a_packet(
     Ok(instructions as f64 / ((many - few) * PACKETS) as f64)
 }
 
-/// Instructions within a function.
+/// Instructions within the functions of a pattern.
 fn collected(program: &Path, denied: &str, function: &str, words: &[String]) -> Result<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
-        .arg(format!("--toggle-collect=*{function}*"))
+        .arg(format!("--toggle-collect={function}"))
         .arg(program)
         .args(words)
         .env(DENY, denied)

@@ -17,7 +17,8 @@ pub(crate) fn bursts(
     rounds: usize,
 ) -> Result<(), Box<dyn Error>> {
     packets.round(direction, |burst| burst())?;
-    (0..rounds).try_for_each(|_| packets.round(direction, counted_burst))
+    // By a closure: names of functions that take the function itself would hold its name.
+    (0..rounds).try_for_each(|_| packets.round(direction, |burst| counted_burst(burst)))
 }
 
 /// What is counted.
