@@ -4,7 +4,7 @@ use super::Experiment;
 use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use super::page::{Goals, Headlines, command, left_out};
 use super::points::{count, distinct, fact, per, text, times};
-use crate::results::{CONVOY, Point, Results, Series};
+use crate::results::{CONVOY, FLOOR, Name, Point, Results, Series};
 
 /// The step that measures all of it.
 pub(super) const STEP: &str = "sizes and tiers";
@@ -25,7 +25,7 @@ const QUANTITY: &str = "cycles per packet";
 
 /// What a series is called where several ways into a library are drawn.
 fn name(series: &Series) -> String {
-    let crate::results::Name { who, by } = &series.name;
+    let Name { who, by } = &series.name;
     match (who.as_str(), by.as_str()) {
         (CONVOY, _) => "Convoy, bursts in Rust".to_owned(),
         ("convoy-c", "c-job") => "Convoy, job manager in C".to_owned(),
@@ -62,17 +62,15 @@ pub(super) fn figures(results: &Results) -> Vec<Figure> {
     vec![rates(results, &best), tiers(results, &best)]
 }
 
-/// Names of series that stand in some of the points, the fastest peers' ways alone.
-fn drawn(points: &[&Point]) -> Vec<crate::results::Name> {
-    let mut names: Vec<crate::results::Name> = Vec::new();
+/// Names of the series to draw: all of Convoy's, and of each peer the interface that is fastest most often.
+fn drawn(points: &[&Point]) -> Vec<Name> {
+    let mut names: Vec<Name> = Vec::new();
     for series in points.iter().flat_map(|point| &point.series) {
-        let is_floor = series.name.who == crate::results::FLOOR;
-        if !is_floor && !names.contains(&series.name) {
+        if series.name.who != FLOOR && !names.contains(&series.name) {
             names.push(series.name.clone());
         }
     }
-    // Of a peer's many interfaces the one that is fastest most often.
-    let wins = |name: &crate::results::Name| {
+    let wins = |name: &Name| {
         let is_fastest = |point: &&&Point| {
             let of_peer = point.series.iter().filter(|series| series.name.who == name.who);
             let best = of_peer.min_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
@@ -80,19 +78,13 @@ fn drawn(points: &[&Point]) -> Vec<crate::results::Name> {
         };
         points.iter().filter(is_fastest).count()
     };
-    let kept = |name: &crate::results::Name| {
-        let rivals = names.iter().filter(|other| other.who == name.who);
-        let most = rivals.map(wins).max().unwrap_or_default();
-        name.is_convoy() || wins(name) == most
+    // Of interfaces that win as often, the first.
+    let best_of = |who: &str| {
+        let rivals = names.iter().rev().filter(|name| name.who == who);
+        rivals.max_by_key(|name| wins(name))
     };
-    let mut kept: Vec<_> = names.iter().filter(|name| kept(name)).cloned().collect();
-    let mut seen: Vec<String> = Vec::new();
-    kept.retain(|name| {
-        let is_new = name.is_convoy() || !seen.contains(&name.who);
-        seen.push(name.who.clone());
-        is_new
-    });
-    kept
+    let is_kept = |name: &&Name| name.is_convoy() || best_of(&name.who) == Some(*name);
+    names.iter().filter(is_kept).cloned().collect()
 }
 
 /// F7.
@@ -226,7 +218,7 @@ pub(super) fn headlines(results: &Results, lines: &mut Headlines) {
                 continue;
             };
             let of_convoy = point.ratios.iter().filter(|pair| pair.to.who == CONVOY);
-            let peers = of_convoy.filter(|pair| pair.of.who != crate::results::FLOOR);
+            let peers = of_convoy.filter(|pair| pair.of.who != FLOOR);
             let fastest = peers.min_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
             if let Some(pair) = fastest {
                 let what =

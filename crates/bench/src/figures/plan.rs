@@ -55,14 +55,20 @@ pub struct Step {
 /// What has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
 const NO_FEATURES: (&str, &str) = ("OPENSSL_ia32cap", "0");
 
-/// The commands that measure the figures `only`, or all if there are none of those; and what is not measured, and why.
+/// The commands that measure the figures `only`, or all if there are none of those, but for experiments whose results are
+/// `given`; and what is not measured, and why.
 #[must_use]
-pub fn steps(only: &[Id], effort: Effort, machine: &Machine) -> (Vec<Step>, Vec<LeftOut>) {
+pub fn steps(
+    only: &[Id],
+    given: &[Experiment],
+    effort: Effort,
+    machine: &Machine,
+) -> (Vec<Step>, Vec<LeftOut>) {
     let mut plan = Plan { effort, machine, steps: Vec::new(), left_out: Vec::new() };
     for experiment in Experiment::ALL {
         let is_wanted = only.is_empty() || only.iter().any(|id| id.experiment() == experiment);
         match experiment {
-            _ if !is_wanted => {}
+            _ if !is_wanted || given.contains(&experiment) => {}
             Experiment::OneTunnel => plan.one_tunnel(),
             Experiment::ManyTunnels => plan.many_tunnels(),
             Experiment::MultiBuffer => plan.multi_buffer(),
@@ -245,12 +251,12 @@ mod tests {
 
     #[test]
     fn a_quick_report_takes_three_minutes_at_most_and_names_what_it_leaves_out() {
-        let (steps, left_out) = steps(&[], Effort::Quick, &machine());
+        let (steps, left_out) = steps(&[], &[], Effort::Quick, &machine());
         let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
         assert!(seconds < 170.0, "{seconds}");
         assert!(left_out.iter().any(|one| one.what.starts_with("F13")), "{left_out:?}");
         assert!(left_out.iter().any(|one| one.what.starts_with("F14")), "{left_out:?}");
-        let (steps, _) = super::steps(&[], Effort::Usual, &machine());
+        let (steps, _) = super::steps(&[], &[], Effort::Usual, &machine());
         let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
         assert!(seconds < 1200.0, "{seconds}");
     }
@@ -258,9 +264,13 @@ mod tests {
     #[test]
     fn only_what_is_wanted_is_measured() {
         let only = ["F1".parse().unwrap(), "F2".parse().unwrap()];
-        let (steps, left_out) = steps(&only, Effort::Usual, &machine());
+        let (steps, left_out) = steps(&only, &[], Effort::Usual, &machine());
         assert_eq!(named(&steps, Experiment::OneTunnel), [one_tunnel::IN_TURN, one_tunnel::PLAIN]);
         assert_eq!((steps.len(), left_out.len()), (2, 0));
+        let given = [Experiment::OneTunnel, Experiment::Gateways];
+        let (others, left_out) = super::steps(&[], &given, Effort::Quick, &machine());
+        assert!(named(&others, Experiment::OneTunnel).is_empty());
+        assert!(left_out.iter().all(|one| !one.what.starts_with("F13")), "{left_out:?}");
         let words = steps[0].arguments.join(" ");
         assert!(words.contains("--sizes 46,110,238,494,750,1006,1262,1440"), "{words}");
         assert!(words.contains("--tier vaes256,portable") && words.ends_with("--json"), "{words}");
@@ -271,7 +281,7 @@ mod tests {
     #[test]
     fn what_the_machine_cannot_is_named() {
         let one = Machine { processors: 1, portable_is_soft: false, ..machine() };
-        let (steps, left_out) = steps(&[], Effort::Usual, &one);
+        let (steps, left_out) = steps(&[], &[], Effort::Usual, &one);
         assert!(named(&steps, Experiment::ManyTunnels).is_empty());
         assert!(named(&steps, Experiment::LookAside).is_empty());
         for what in ["F4", "F9", "the portable tier"] {

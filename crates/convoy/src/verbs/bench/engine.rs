@@ -67,12 +67,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool,balance")]
     engine: Vec<String>,
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "aes-128-gcm-16,aes-128-cbc+hmac-sha1-96"
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = super::SUITES)]
     suite: Vec<String>,
     /// Bytes of inner packets, 40 to 8900, and mixes: imix, imix-paper.
     #[arg(

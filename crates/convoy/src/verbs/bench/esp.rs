@@ -76,12 +76,7 @@ SAs are tunnels in IPv4 with replay windows of 1,024 packets, as many in each di
 #[derive(Debug, Args)]
 pub struct EspArgs {
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "aes-128-gcm-16,aes-128-cbc+hmac-sha1-96"
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = super::SUITES)]
     suite: Vec<String>,
     /// Bytes of inner packets, 40 to 8900; "none" for mixes only.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64,1420")]

@@ -65,12 +65,7 @@ pub struct ForwardArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool,model")]
     engine: Vec<String>,
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "aes-128-gcm-16,aes-128-cbc+hmac-sha1-96"
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = super::SUITES)]
     suite: Vec<String>,
     /// Bytes of inner packets, 40 to 8900. Left out: 64, 128, 256, 512, 1024 and 1420, with --quick 64, 512 and 1420.
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]

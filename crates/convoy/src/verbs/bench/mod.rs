@@ -27,6 +27,9 @@ pub use report::{HELP as REPORT_HELP, ReportArgs};
 pub use tls::{HELP as TLS_HELP, TlsArgs};
 pub use tls_records::{HELP as TLS_RECORDS_HELP, TlsRecordsArgs};
 
+/// The suites of the field's studies, which benches of pipelines and engines measure by default.
+const SUITES: &str = "aes-128-gcm-16,aes-128-cbc+hmac-sha1-96";
+
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     match &args.what {
         BenchWhat::Compare(args) => compare::run(args),

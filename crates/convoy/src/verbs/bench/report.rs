@@ -107,17 +107,9 @@ fn measure(args: &ReportArgs) -> anyhow::Result<Results> {
         eprintln!("report: {DEBUG}");
         report.left_out.push(LeftOut::new("figures that say something", DEBUG));
     }
-    let (mut steps, left_out) = steps(&args.only, effort, &machine);
-    steps.retain(|step| !others.iter().any(|(experiment, _)| *experiment == step.experiment));
-    let is_given = |one: &LeftOut| {
-        let of = |experiment: Experiment| {
-            let first = experiment.figures().start().to_string();
-            one.what.starts_with(&format!("F{first}:"))
-                || one.what.starts_with(&format!("F{first} "))
-        };
-        others.iter().any(|(experiment, _)| of(*experiment))
-    };
-    report.left_out.extend(left_out.into_iter().filter(|one| !is_given(one)));
+    let given: Vec<Experiment> = others.iter().map(|(experiment, _)| *experiment).collect();
+    let (steps, left_out) = steps(&args.only, &given, effort, &machine);
+    report.left_out.extend(left_out);
     let interrupt = Interrupt::listen()?;
     let mut left: f64 = steps.iter().map(|step| step.seconds).sum();
     for (at, step) in steps.iter().enumerate() {
