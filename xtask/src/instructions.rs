@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::ci::DENY;
 use crate::ports;
 use crate::report::Tally;
-use crate::workspace::{Workspace, works};
+use crate::workspace::{Workspace, rustc_version, works};
 
 /// Where the budget is.
 const FILE: &str = "xtask/instructions.json";
@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Option<
     let counts = count(&ports::build(workspace)?)?;
     counts.iter().for_each(|(name, count)| println!("{count:>10.1}  {name}"));
     if words == ["--write"] {
-        let file = json!({ "rustc": rustc()?, "instructions": counts });
+        let file = json!({ "rustc": rustc_version()?, "instructions": counts });
         fs::write(workspace.root.join(FILE), serde_json::to_string_pretty(&file)? + "\n")?;
     }
     Ok(None)
@@ -85,7 +85,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Tally> {
     let text =
         text.with_context(|| format!("{FILE}: cargo xtask instructions --write makes it"))?;
     let (budget_of, budget) = parse(&text).with_context(|| format!("{FILE} is damaged"))?;
-    let here = rustc()?;
+    let here = rustc_version()?;
     if budget_of != here {
         return Ok(Tally::skip(format!(
             "instructions: the budget is for {budget_of}, and here is {here}"
@@ -94,12 +94,6 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Tally> {
     let tally = compare(&budget, &count(&ports::build(workspace)?)?);
     println!("instructions: {} of {} figures as the budget has them", tally.passed, budget.len());
     Ok(tally)
-}
-
-fn rustc() -> Result<String> {
-    let output = Command::new("rustc").arg("--version").output().context("cannot run rustc")?;
-    ensure!(output.status.success(), "rustc does not tell its version");
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 fn parse(text: &str) -> Result<(String, Counts)> {

@@ -63,6 +63,13 @@ pub(crate) fn works(command: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+/// The compiler's version, in its own words.
+pub(crate) fn rustc_version() -> Result<String> {
+    let output = Command::new("rustc").arg("--version").output().context("cannot run rustc")?;
+    ensure!(output.status.success(), "rustc does not tell its version");
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
 /// Tells what is left out, and counts it.
 pub(crate) fn skip(why: String) -> Tally {
     println!("SKIPPED: {why}");

@@ -69,7 +69,11 @@ impl EngineChoice {
     pub(crate) fn helper(&self, waker: &Waker) -> Option<Helper> {
         match self {
             Self::Pool(pool) => pool.helper(waker),
-            _ => None,
+            Self::Inline
+            | Self::Workers(_)
+            | Self::Model(..)
+            | Self::Device(_)
+            | Self::Driver(_) => None,
         }
     }
 

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use super::mca::Mca;
 use super::{Cost, PROFILE};
 use crate::report::Tally;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, rustc_version};
 
 /// Where it is.
 pub(crate) const FILE: &str = "xtask/ports.json";
@@ -31,10 +30,7 @@ pub(crate) struct Versions {
 impl Versions {
     /// Those of this machine.
     pub(crate) fn here(mca: &Mca) -> Result<Self> {
-        let output = Command::new("rustc").arg("--version").output().context("cannot run rustc")?;
-        ensure!(output.status.success(), "rustc does not tell its version");
-        let rustc = String::from_utf8(output.stdout)?.trim().to_owned();
-        Ok(Self { mca: mca.version.clone(), rustc, vendor: vendor() })
+        Ok(Self { mca: mca.version.clone(), rustc: rustc_version()?, vendor: vendor() })
     }
 }
 

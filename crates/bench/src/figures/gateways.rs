@@ -3,7 +3,7 @@
 use super::Experiment;
 use super::chart::{Axis, Bar, Bars, Chart, Figure, Kind, Role, Value, number};
 use super::page::{Goals, Headlines, command, left_out};
-use super::points::{ratio, text, times};
+use super::points::{names, ratio, text, times};
 use crate::results::fields::Value as Field;
 use crate::results::gateways::{BENCH, DATAGRAMS, PROCESSOR_TIME, THROUGHPUT};
 use crate::results::{CONVOY, Name, Point, Results};
@@ -65,12 +65,7 @@ pub(super) fn figures(results: &Results) -> Vec<Figure> {
 
 /// A group of bars for each load and direction, one for each gateway; none without points.
 fn chart(heading: &str, y: Axis, scale: f64, points: &[&Point]) -> Option<Chart> {
-    let mut names: Vec<&Name> = Vec::new();
-    for series in points.iter().flat_map(|point| &point.series) {
-        if !names.contains(&&series.name) {
-            names.push(&series.name);
-        }
-    }
+    let names = names(points);
     let bar = |name: &&Name| {
         let value = |point: &&Point| Some(times(scale, &point.series(name)?.summary));
         Bar { name: told(name), role: role(name), values: points.iter().map(value).collect() }

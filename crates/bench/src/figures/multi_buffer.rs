@@ -3,8 +3,8 @@
 use super::Experiment;
 use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use super::page::{Goals, Headlines, command, left_out};
-use super::points::{count, distinct, fact, per, text, times};
-use crate::results::{CONVOY, FLOOR, Name, Point, Results, Series};
+use super::points::{count, distinct, fact, names, per, text, times};
+use crate::results::{CONVOY, FLOOR, Name, Point, Results};
 
 /// The step that measures all of it.
 pub(super) const STEP: &str = "sizes and tiers";
@@ -24,8 +24,8 @@ const BASE: &str = "aesni";
 const QUANTITY: &str = "cycles per packet";
 
 /// What a series is called where several ways into a library are drawn.
-fn name(series: &Series) -> String {
-    let Name { who, by } = &series.name;
+fn told(name: &Name) -> String {
+    let Name { who, by } = name;
     match (who.as_str(), by.as_str()) {
         (CONVOY, _) => "Convoy, bursts in Rust".to_owned(),
         ("convoy-c", "c-job") => "Convoy, job manager in C".to_owned(),
@@ -63,13 +63,8 @@ pub(super) fn figures(results: &Results) -> Vec<Figure> {
 }
 
 /// Names of the series to draw: all of Convoy's, and of each peer the interface that is fastest most often.
-fn drawn(points: &[&Point]) -> Vec<Name> {
-    let mut names: Vec<Name> = Vec::new();
-    for series in points.iter().flat_map(|point| &point.series) {
-        if series.name.who != FLOOR && !names.contains(&series.name) {
-            names.push(series.name.clone());
-        }
-    }
+fn drawn<'a>(points: &[&'a Point]) -> Vec<&'a Name> {
+    let names = names(points);
     let wins = |name: &Name| {
         let is_fastest = |point: &&&Point| {
             let of_peer = point.series.iter().filter(|series| series.name.who == name.who);
@@ -80,11 +75,12 @@ fn drawn(points: &[&Point]) -> Vec<Name> {
     };
     // Of interfaces that win as often, the first.
     let best_of = |who: &str| {
-        let rivals = names.iter().rev().filter(|name| name.who == who);
+        let rivals = names.iter().rev().copied().filter(|name| name.who == who);
         rivals.max_by_key(|name| wins(name))
     };
-    let is_kept = |name: &&Name| name.is_convoy() || best_of(&name.who) == Some(*name);
-    names.iter().filter(is_kept).cloned().collect()
+    let is_kept =
+        |name: &&Name| name.is_convoy() || name.who != FLOOR && best_of(&name.who) == Some(*name);
+    names.iter().copied().filter(is_kept).collect()
 }
 
 /// F7.
@@ -95,13 +91,12 @@ fn rates(results: &Results, best: &str) -> Figure {
         let points = points(results, suite, best);
         let series = drawn(&points).into_iter().map(|wanted| {
             let dot = |point: &&Point| {
-                let series = point.series(&wanted)?;
+                let series = point.series(wanted)?;
                 let scale = 8.0 * bytes(point) * tsc / 1e3;
                 Some(Dot { x: count(point, "size")?, y: per(scale, &series.summary) })
             };
-            let told = points.iter().find_map(|point| point.series(&wanted)).map(name);
             Line {
-                name: told.unwrap_or_default(),
+                name: told(wanted),
                 role: if wanted.is_convoy() { Role::Convoy } else { Role::Peer },
                 dots: points.iter().filter_map(dot).collect(),
             }

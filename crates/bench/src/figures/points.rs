@@ -60,6 +60,17 @@ pub(super) fn distinct(points: &[&Point], name: &str) -> Vec<String> {
     found
 }
 
+/// The names of some points' series, each once, in their order.
+pub(super) fn names<'a>(points: &[&'a Point]) -> Vec<&'a Name> {
+    let mut names: Vec<&Name> = Vec::new();
+    for series in points.iter().flat_map(|point| &point.series) {
+        if !names.contains(&&series.name) {
+            names.push(&series.name);
+        }
+    }
+    names
+}
+
 /// A ratio with its quartiles.
 pub(super) fn spread(value: &Value) -> String {
     let Value { middle, low, high } = value;

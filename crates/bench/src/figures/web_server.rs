@@ -5,7 +5,7 @@ use super::chart::{
     Axis, Bar, Bars, Chart, Dot, Figure, Kind, Line, Lines, Role, Scale, Studied, Value, number,
 };
 use super::page::{Goals, command, left_out};
-use super::points::{count, distinct, fact, sorted, text, times};
+use super::points::{count, distinct, fact, names, per, sorted, text, times};
 use crate::results::fields::Value as Field;
 use crate::results::{CONVOY, Name, Point, Results};
 use crate::stats::Summary;
@@ -43,17 +43,6 @@ fn provider(name: &Name) -> String {
 
 fn role(name: &Name) -> Role {
     if name.who == CONVOY { Role::Convoy } else { Role::Peer }
-}
-
-/// The names of some points' series, each once.
-fn names<'a>(points: &[&'a Point]) -> Vec<&'a Name> {
-    let mut names: Vec<&Name> = Vec::new();
-    for series in points.iter().flat_map(|point| &point.series) {
-        if !names.contains(&&series.name) {
-            names.push(&series.name);
-        }
-    }
-    names
 }
 
 /// How files are served: cipher, certificate and buffer.
@@ -141,7 +130,7 @@ fn record_chart(points: &[&Point], cipher: String) -> Chart {
         let dot = |point: &&Point| {
             let (size, time) = (count(point, "size")?, point.series(name)?.summary);
             let records = fact(&point.facts, "records").unwrap_or(1.0);
-            Some(Dot { x: size, y: super::points::per(size * records, &time) })
+            Some(Dot { x: size, y: per(size * records, &time) })
         };
         let dots = sorted(points.iter().filter_map(dot).collect());
         Line { name: provider(name), role: role(name), dots }

@@ -52,6 +52,21 @@ fn tables_are_those_of_their_files() {
 }
 
 #[test]
+fn a_table_is_made_anew_from_its_file() {
+    let file = "crates/bench/tests/data/results-1.json";
+    let document = format!("before\n{BEGIN}{file}{BEGIN_END}an old table\n{END}\nbehind\n");
+    let (made, files) = with_tables(&document);
+    assert_eq!(files, [file]);
+    assert!(made.starts_with("before\n") && made.ends_with(&format!("{END}\nbehind\n")), "{made}");
+    assert!(
+        !made.contains("old") && made.contains("| aes-128-gcm-16 seal | 0.72 (1.40) |"),
+        "{made}"
+    );
+    // Twice makes no difference.
+    assert_eq!(with_tables(&made), (made.clone(), files));
+}
+
+#[test]
 fn the_class_of_a_table_is_that_of_its_file() {
     let document = fs::read_to_string(root().join(DOCUMENT)).unwrap();
     for (before, behind) in document.match_indices(BEGIN).map(|(at, mark)| {
