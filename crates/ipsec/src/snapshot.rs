@@ -317,6 +317,16 @@ impl Snapshot {
         self.inbound.get(slot.0)
     }
 
+    /// Slots without an outbound SA, lowest first.
+    pub fn free_outbound(&self) -> impl Iterator<Item = SaSlot> {
+        self.outbound.free().map(SaSlot)
+    }
+
+    /// Slots without an inbound SA, lowest first.
+    pub fn free_inbound(&self) -> impl Iterator<Item = SaSlot> {
+        self.inbound.free().map(SaSlot)
+    }
+
     /// All outbound SAs, lowest slot first.
     pub fn outbound_sas(&self) -> impl Iterator<Item = (SaSlot, &Arc<OutboundSpec>)> {
         self.outbound.iter().map(|(slot, sa)| (SaSlot(slot), sa))
@@ -474,7 +484,7 @@ struct LeaseKey(usize);
 
 impl LeaseKey {
     fn of(sa: &OutboundSpec) -> Self {
-        Self(Arc::as_ptr(&sa.lease).addr())
+        Self(Arc::as_ptr(sa.lease.as_arc()).addr())
     }
 }
 

@@ -8,7 +8,7 @@ use convoy_crypto::{KeyError, KeyMaterial, SecretBytes, Suite, Tier};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, WorkerId,
+    ReqId, SaSlot, SaSpec, Shared, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -227,51 +227,55 @@ fn associations(
     let outer =
         OuterHeader { df: DfPolicy::Copy, dscp: DscpPolicy::Copy, ecn: true, hop_limit: 64 };
     let out = OutboundSpec {
-        name: Arc::from(format!("out {n}")),
-        spi,
-        reqid: ReqId(n),
-        named: None,
-        serial: 0,
-        protocol: IpsecProtocol::Esp,
-        mode: Mode::Tunnel,
-        endpoints: Endpoints { local: sender, remote: receiver },
-        encap: None,
-        esn: shape.esn,
+        sa: SaSpec {
+            name: Arc::from(format!("out {n}")),
+            spi,
+            reqid: ReqId(n),
+            named: None,
+            serial: 0,
+            protocol: IpsecProtocol::Esp,
+            mode: Mode::Tunnel,
+            endpoints: Endpoints { local: sender, remote: receiver },
+            encap: None,
+            esn: shape.esn,
+            salt: salt.into(),
+            lifetime: convoy_ipsec::lifetime::Lifetime::default(),
+            worker,
+            counters: Shared::default(),
+        },
         outer,
         source_is_here: true,
         path_mtu: PATH_MTU,
         pad_to: 0,
         dummy_every: None,
-        salt: salt.into(),
-        key: Arc::new(maker.seal_key(suite, material())?),
-        lease: Arc::new(Lease::new(SeqNum::new(0), u64::MAX)),
-        lifetime: convoy_ipsec::lifetime::Lifetime::default(),
-        worker,
-        counters: Arc::default(),
+        key: Arc::new(maker.seal_key(suite, material())?).into(),
+        lease: Arc::new(Lease::new(SeqNum::new(0), u64::MAX)).into(),
     };
     // As of SAs of IKE daemons, whose edges outlive the gateway.
     let received = SaCounters::default();
     let _ = received.outliving.set(word());
     let inn = InboundSpec {
-        name: Arc::from(format!("in {n}")),
-        spi,
-        reqid: ReqId(n),
-        named: None,
-        serial: 0,
-        protocol: IpsecProtocol::Esp,
-        mode: Mode::Tunnel,
-        endpoints: Endpoints { local: receiver, remote: sender },
+        sa: SaSpec {
+            name: Arc::from(format!("in {n}")),
+            spi,
+            reqid: ReqId(n),
+            named: None,
+            serial: 0,
+            protocol: IpsecProtocol::Esp,
+            mode: Mode::Tunnel,
+            endpoints: Endpoints { local: receiver, remote: sender },
+            encap: None,
+            esn: shape.esn,
+            salt: salt.into(),
+            lifetime: convoy_ipsec::lifetime::Lifetime::default(),
+            worker,
+            counters: Arc::new(received).into(),
+        },
         from_peer_only: false,
-        encap: None,
-        esn: shape.esn,
         ecn: true,
         replay_window: WINDOW,
         interface: InterfaceId(0),
-        salt: salt.into(),
-        key: Arc::new(maker.open_key(suite, material())?),
-        lifetime: convoy_ipsec::lifetime::Lifetime::default(),
-        worker,
-        counters: Arc::new(received),
+        key: Arc::new(maker.open_key(suite, material())?).into(),
     };
     Ok((out, inn))
 }

@@ -120,12 +120,12 @@ impl Tunnels {
             let of = (sa.reqid.0, sa.endpoints);
             let tunnel = tunnel(daemons, Direction::Outbound, slot, of);
             let is_up = !has_ended(&sa.lifetime, &sa.counters, now);
-            self.take(tunnel, Direction::Outbound, &sa.counters, is_up);
+            self.take(tunnel, Direction::Outbound, sa.counters.as_arc(), is_up);
         }
         for (slot, sa) in picture.inbound_sas() {
             let of = (sa.reqid.0, sa.endpoints);
             let tunnel = tunnel(daemons, Direction::Inbound, slot, of);
-            self.take(tunnel, Direction::Inbound, &sa.counters, false);
+            self.take(tunnel, Direction::Inbound, sa.counters.as_arc(), false);
         }
         self.let_go();
     }

@@ -169,7 +169,7 @@ impl State {
             reqids: &policies.reqids,
         };
         let plan = build::plan(&site, &before, &keys::SiteKeys::default());
-        let mut tables = maker.make(&plan, &site, &before, &Snapshot::default())?.tables;
+        let mut tables = maker.make(&plan, &site, &Snapshot::default())?.tables;
         tables.next_reqid = policies.next_reqid;
         let mut snapshot = Snapshot::default();
         let databases = difference::databases(&mut snapshot, &Databases::new(), policies.lists)?;

@@ -37,7 +37,7 @@ impl State {
             reqids: &policies.reqids,
         };
         let plan = build::plan(&site, &self.tables, &keys);
-        let made = maker.make(&plan, &site, &self.tables, &self.published.current())?;
+        let made = maker.make(&plan, &site, &self.published.current())?;
         let mut tables = made.tables;
         tables.next_reqid = policies.next_reqid;
         let (mut snapshot, databases) = match self.next_picture(&tables, policies.lists) {
@@ -61,7 +61,7 @@ impl State {
             keeper.release(&leases, &floors);
             keeper.set_blocks(site.outbound.iter().filter_map(|sa| {
                 let (_, spec) = tables.outbound.get(&sa.association.name)?;
-                Some((&spec.lease, sa.lease_block))
+                Some((spec.lease.as_arc(), sa.lease_block))
             }));
         }
         self.tables = tables;
@@ -116,8 +116,7 @@ impl State {
         };
         let plan = build::plan(&self.site, &self.tables, &SiteKeys::of(&self.site));
         // Every key is known, so nothing is leased.
-        let mut tables =
-            maker.make(&plan, &self.site, &self.tables, &self.published.current())?.tables;
+        let mut tables = maker.make(&plan, &self.site, &self.published.current())?.tables;
         tables.next_reqid = policies.next_reqid;
         let changed = tables.differing(&self.tables);
         if changed > 0 {
@@ -186,11 +185,11 @@ fn by_name(site: &Site) -> HashMap<Arc<str>, &SitePolicy> {
 
 /// What a key keeps, by where it lies: the same as long as it is the same key.
 fn lease_of(sa: &OutboundSpec) -> *const () {
-    Arc::as_ptr(&sa.lease).cast()
+    Arc::as_ptr(sa.lease.as_arc()).cast()
 }
 
 fn floor_of(sa: &InboundSpec) -> *const () {
-    Arc::as_ptr(&sa.counters).cast()
+    Arc::as_ptr(sa.counters.as_arc()).cast()
 }
 
 fn note<S>(
@@ -242,8 +241,8 @@ impl Tables {
         let outbound = self.outbound.values().filter(|(_, sa)| !leases.contains(&lease_of(sa)));
         let inbound = self.inbound.values().filter(|(_, sa)| !floors.contains(&floor_of(sa)));
         (
-            outbound.map(|(_, sa)| sa.lease.clone()).collect(),
-            inbound.map(|(_, sa)| sa.counters.clone()).collect(),
+            outbound.map(|(_, sa)| sa.lease.as_arc().clone()).collect(),
+            inbound.map(|(_, sa)| sa.counters.as_arc().clone()).collect(),
         )
     }
 }

@@ -139,7 +139,8 @@ fn rates_ages_and_numbers_left_are_told() {
     let snapshot = bench.state.published().current();
     let lease = snapshot.outbound_sas().next().unwrap().1.lease.clone();
     let mut counter =
-        SequenceCounter::claim(lease, SeqNum::new(0), SequenceLimits::new(false)).unwrap();
+        SequenceCounter::claim(lease.as_arc().clone(), SeqNum::new(0), SequenceLimits::new(false))
+            .unwrap();
     counter.reserve(100).unwrap().for_each(drop);
     bench.pass(100);
     snapshot.outbound_sas().next().unwrap().1.counters.sequence.set(100);
@@ -176,7 +177,7 @@ fn the_last_number_is_one_that_was_sent() {
     // A key that was in use before goes on where the stored numbers end.
     let start = SeqNum::new(last.get() - 3);
     let limits = SequenceLimits::new(false);
-    let mut counter = SequenceCounter::claim(sa.lease.clone(), start, limits).unwrap();
+    let mut counter = SequenceCounter::claim(sa.lease.as_arc().clone(), start, limits).unwrap();
     for number in start.get()..=last.get() {
         assert_eq!(counter.next().unwrap().into_number().get(), number);
         sa.counters.sequence.set(number);
@@ -195,7 +196,8 @@ fn numbers_of_earlier_runs_are_shown_before_the_first_packet() {
     let snapshot = first.state.published().current();
     let lease = snapshot.outbound_sas().next().unwrap().1.lease.clone();
     let limits = SequenceLimits::new(false);
-    let mut counter = SequenceCounter::claim(lease, SeqNum::new(0), limits).unwrap();
+    let mut counter =
+        SequenceCounter::claim(lease.as_arc().clone(), SeqNum::new(0), limits).unwrap();
     counter.reserve(100).unwrap().for_each(drop);
     drop((counter, snapshot));
     let Bench { dir, state, .. } = first;

@@ -321,15 +321,14 @@ impl<O: Observer> Inbound<O> {
             sa.key = SpiKey::of(&spec);
             return;
         }
-        let has_window =
-            |slot: &u32| sas.get(*slot).is_some_and(|sa| Arc::ptr_eq(&sa.counters, &spec.counters));
+        let has_window = |slot: &u32| sas.get(*slot).is_some_and(|sa| sa.counters == spec.counters);
         if due.iter().any(has_window) {
             *is_held_up = true;
             due.push(slot);
             return;
         }
         *epoch = epoch.wrapping_add(1);
-        engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
+        engine.install(KeyId(slot), EngineKey::Open(spec.key.as_arc().clone()));
         Refusals::tell(engine, slot, &spec.counters);
         let window = sas.get_mut(slot).and_then(|sa| sa.bequeath(&spec));
         sas.remove(slot);

@@ -468,10 +468,10 @@ impl<O: Observer> Outbound<O> {
                 return true;
             }
             let limits = SequenceLimits::new(spec.esn);
-            let claim = SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits);
+            let claim = SequenceCounter::claim(spec.lease.as_arc().clone(), SeqNum::new(1), limits);
             let Ok(sequence) = claim else { return true };
             let sequence = if spec.source_is_here { sequence } else { sequence.withheld() };
-            engine.install(KeyId(*slot), EngineKey::Seal(spec.key.clone()));
+            engine.install(KeyId(*slot), EngineKey::Seal(spec.key.as_arc().clone()));
             Refusals::tell(engine, *slot, &spec.counters);
             // A suite that cannot be is refused when the snapshot is made.
             if let Some(sa) = OutboundSa::new(spec.clone(), sequence, now) {

@@ -22,7 +22,7 @@ use crate::lifetime::{Meter, Numbers};
 use crate::replay::ReplayWindow;
 use crate::sa::{
     DfPolicy, DscpPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId,
-    UdpEncap,
+    Shared, UdpEncap,
 };
 use crate::sequence::{ReservedSeq, SequenceCounter};
 use crate::snapshot::SpiKey;
@@ -218,7 +218,7 @@ impl OuterRules {
 #[repr(C, align(64))]
 pub(super) struct OutboundSa {
     pub(super) sequence: SequenceCounter,
-    pub(super) counters: Arc<SaCounters>,
+    pub(super) counters: Shared<SaCounters>,
     /// Counts against the SA's lifetime.
     pub(super) meter: Meter,
     /// What the SA's packets have in common.
@@ -398,7 +398,7 @@ pub(super) struct InboundSa {
     pub(super) window: ReplayWindow,
     /// Counts against the SA's lifetime.
     pub(super) meter: Meter,
-    pub(super) counters: Arc<SaCounters>,
+    pub(super) counters: Shared<SaCounters>,
     pub(super) spec: Arc<InboundSpec>,
     /// What the SA's packets have in common.
     pub(super) layout: Layout,
@@ -425,7 +425,7 @@ impl InboundSa {
     /// The window, for the SA of another record in this one's place, if its key is the same and the
     /// window's size did not change. This one is to be removed then.
     pub(super) fn bequeath(&mut self, spec: &InboundSpec) -> Option<ReplayWindow> {
-        let is_heir = Arc::ptr_eq(&self.counters, &spec.counters)
+        let is_heir = self.counters == spec.counters
             && self.spec.replay_window == spec.replay_window
             && self.spec.esn == spec.esn;
         is_heir.then(|| mem::take(&mut self.window))

@@ -10,7 +10,7 @@ use convoy_engine::{EngineKey, Front, Job, KeyId, Status, Synchronous};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::pipeline::Outbound;
-use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, WorkerId};
+use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, SaSpec, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
@@ -205,7 +205,11 @@ fn case(reason: DropReason) -> Case {
         DropReason::RingFull => Play(|| {
             let mut pair = Pair::new(&Setup::default());
             let lease = pair.out.lease.clone();
-            let spec = OutboundSpec { worker: WorkerId(9), lease, ..Setup::default().outbound() };
+            let spec = OutboundSpec {
+                sa: SaSpec { worker: WorkerId(9), ..Setup::default().outbound().sa },
+                lease: lease.into(),
+                ..Setup::default().outbound()
+            };
             let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
             snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
             pair.left_published.publish(snapshot);

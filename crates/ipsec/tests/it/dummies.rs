@@ -8,7 +8,7 @@ use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::pipeline::Now;
-use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, SaSlot};
+use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, SaSlot, SaSpec};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Spd};
 use convoy_ipsec::suite::EspSuite;
@@ -197,7 +197,11 @@ fn every_silent_sa_has_its_turn_and_follows_its_record() {
     let spec = |n: u32, every: u64| {
         let spi = Spi::new(0x1000 + n).unwrap();
         let dummy_every = (every > 0).then(|| Duration::from_secs(every));
-        Arc::new(OutboundSpec { spi, dummy_every, ..setup().outbound() })
+        Arc::new(OutboundSpec {
+            sa: SaSpec { spi, ..setup().outbound().sa },
+            dummy_every,
+            ..setup().outbound()
+        })
     };
     let spis = |wire: &[Vec<u8>]| {
         let spi = |p: &Vec<u8>| u32::from_be_bytes(p[20..24].try_into().unwrap()) - 0x1000;

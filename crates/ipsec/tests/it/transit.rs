@@ -8,7 +8,8 @@ use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, WorkerCounters};
 use convoy_ipsec::sa::{
-    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, WorkerId,
+    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, SaSpec,
+    WorkerId,
 };
 use convoy_ipsec::selector::{
     AddressRange, AddressSelector, PortSelector, Selector, UpperSelector,
@@ -82,19 +83,25 @@ fn between(local: [&str; 2], remote: [&str; 2], reqid: u32) -> Vec<Policy> {
 /// The SA that sends from one end to the other.
 fn sending(setup: &Setup, from: u8, to: u8, reqid: u32) -> OutboundSpec {
     OutboundSpec {
-        spi: spi(from, to),
-        reqid: ReqId(reqid),
-        endpoints: Endpoints { local: wire(from), remote: wire(to) },
-        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
+        sa: SaSpec {
+            spi: spi(from, to),
+            reqid: ReqId(reqid),
+            endpoints: Endpoints { local: wire(from), remote: wire(to) },
+            ..setup.outbound().sa
+        },
+        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)).into(),
         ..setup.outbound()
     }
 }
 
 fn receiving(setup: &Setup, from: u8, to: u8, reqid: u32) -> InboundSpec {
     InboundSpec {
-        spi: spi(from, to),
-        reqid: ReqId(reqid),
-        endpoints: Endpoints { local: wire(to), remote: wire(from) },
+        sa: SaSpec {
+            spi: spi(from, to),
+            reqid: ReqId(reqid),
+            endpoints: Endpoints { local: wire(to), remote: wire(from) },
+            ..setup.inbound().sa
+        },
         ..setup.inbound()
     }
 }
@@ -541,12 +548,18 @@ fn a_fragment_goes_on_with_its_packet_though_its_sa_is_gone() {
     // The SA is replaced.
     net.hub.change(|next| {
         next.remove_inbound(SaSlot(0));
-        let sa = InboundSpec { spi: spi(A, A), ..receiving(&setup, A, HUB, 1) };
+        let sa = InboundSpec {
+            sa: SaSpec { spi: spi(A, A), ..receiving(&setup, A, HUB, 1).sa },
+            ..receiving(&setup, A, HUB, 1)
+        };
         next.add_inbound(SaSlot(7), Arc::new(sa)).unwrap();
     });
     net.a.change(|next| {
         next.remove_outbound(SaSlot(0));
-        let sa = OutboundSpec { spi: spi(A, A), ..sending(&setup, A, HUB, 1) };
+        let sa = OutboundSpec {
+            sa: SaSpec { spi: spi(A, A), ..sending(&setup, A, HUB, 1).sa },
+            ..sending(&setup, A, HUB, 1)
+        };
         next.add_outbound(SaSlot(7), Arc::new(sa)).unwrap();
     });
     let out = net.at_hub(&[first]);
@@ -612,7 +625,7 @@ fn a_packet_for_another_worker_is_handed_to_it_one_hop_older() {
     let sa = sending(&Setup::default(), HUB, B, 2);
     net.hub.change(|next| {
         next.remove_outbound(SaSlot(1));
-        let sa = OutboundSpec { worker: WorkerId(1), ..sa };
+        let sa = OutboundSpec { sa: SaSpec { worker: WorkerId(1), ..sa.sa }, ..sa };
         next.add_outbound(SaSlot(1), Arc::new(sa)).unwrap();
     });
     assert_eq!(net.at_hub(&[a_to_b(0, 9)]), Out::default());
@@ -828,7 +841,10 @@ fn hostile_packets_out_of_a_tunnel_are_judged_and_never_looped() {
     hub.add_inbound(
         SaSlot(0),
         Arc::new(InboundSpec {
-            endpoints: Endpoints { local: wire(2), remote: wire(1) },
+            sa: SaSpec {
+                endpoints: Endpoints { local: wire(2), remote: wire(1) },
+                ..setup.inbound().sa
+            },
             ..setup.inbound()
         }),
     )

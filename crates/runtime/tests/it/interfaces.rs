@@ -43,14 +43,7 @@ fn picture(side: Side) -> (Snapshot, SpdId) {
     }
     let spd = snapshot.add_spd(own).unwrap();
     let old = snapshot.remove_inbound(SaSlot(1)).unwrap();
-    let new = InboundSpec {
-        name: old.name.clone(),
-        salt: old.salt.clone(),
-        key: old.key.clone(),
-        counters: old.counters.clone(),
-        interface: InterfaceId(1),
-        ..*old
-    };
+    let new = InboundSpec { interface: InterfaceId(1), ..InboundSpec::clone(&old) };
     snapshot.add_inbound(SaSlot(1), Arc::new(new)).unwrap();
     (snapshot, spd)
 }

@@ -58,7 +58,7 @@ fn flush_sas() -> Request {
 fn claim(published: &Published, spi: u32) -> SequenceCounter {
     let spec = outbounds(published).into_iter().find(|sa| sa.spi.get() == spi).unwrap();
     let limits = SequenceLimits::new(spec.esn);
-    SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits).unwrap()
+    SequenceCounter::claim(spec.lease.as_arc().clone(), SeqNum::new(1), limits).unwrap()
 }
 
 /// Takes numbers as they are granted, and returns the first and the last one.

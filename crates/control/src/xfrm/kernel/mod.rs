@@ -15,6 +15,8 @@ mod interface_tests;
 #[cfg(test)]
 mod keep_tests;
 mod policies;
+#[cfg(test)]
+mod policy_tests;
 mod questions;
 mod restore;
 mod sas;

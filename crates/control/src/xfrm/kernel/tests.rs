@@ -443,8 +443,12 @@ fn an_sa_that_is_moved_goes_on_behind_its_last_packet() {
     let (mut kernel, published) = kernel();
     add(&mut kernel, outbound(1, 1)).unwrap();
     let claim = |spec: &OutboundSpec| {
-        SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), SequenceLimits::new(false))
-            .unwrap()
+        SequenceCounter::claim(
+            spec.lease.as_arc().clone(),
+            SeqNum::new(1),
+            SequenceLimits::new(false),
+        )
+        .unwrap()
     };
     let mut counter = claim(&outbounds(&published)[0]);
     for _ in 0..100 {

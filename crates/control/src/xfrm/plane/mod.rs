@@ -10,7 +10,6 @@ mod interfaces;
 mod owners;
 mod policies;
 mod sa;
-mod slots;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,7 +20,7 @@ use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
-use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
+use convoy_ipsec::snapshot::{MAX_SLOTS, Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
 use convoy_wire::{FlowKey, Prefix, SeqNum, Spi};
@@ -37,12 +36,11 @@ use crate::site::{KeyMaterial, WorkerRule};
 use crate::xfrm::SpiClass;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
 use graves::Graves;
-use groups::{Group, Groups, Member};
+use groups::{Group, Groups, Member, Numbers};
 use interfaces::Interfaces;
 use owners::{Owned, Owners};
 use policies::{Placement, Read};
 use sa::{Keys, Known, Surroundings, Way};
-use slots::Slots;
 
 /// What a gateway is, as far as SAs and policies of daemons depend on it.
 #[derive(Clone, Debug)]
@@ -122,8 +120,6 @@ pub(super) struct Plane {
     groups: Groups,
     graves: Graves,
     keeper: Option<Keeper>,
-    outbound: Slots,
-    inbound: Slots,
     placement: Placement,
     owners: Owners,
     /// That of the last SA.
@@ -161,8 +157,6 @@ impl Plane {
             groups: Groups::default(),
             graves: Graves::new()?,
             keeper: None,
-            outbound: Slots::default(),
-            inbound: Slots::default(),
             placement: Placement::default(),
             owners: Owners::new(setting.workers, setting.worker_rules),
             serial: 0,
@@ -256,19 +250,14 @@ impl Plane {
         self.one_way(material, direction)?;
         let spi = sa.info.spi;
         let slot = match direction {
-            Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
-            Direction::Inbound => self.inbound.take(|slot| draft.inbound(slot).is_some()),
-        }?;
+            Direction::Outbound => draft.free_outbound().next(),
+            Direction::Inbound => draft.free_inbound().next(),
+        };
+        let slot = slot.ok_or_else(|| inconsistent(SnapshotError::Full(MAX_SLOTS)))?;
         let (key, lease) = match checked.way {
             Way::Outbound => {
                 let key = self.graves.outbound(material);
-                match self.graves.raise(key, sent, !counts(material)) {
-                    Ok(lease) => (key, Some(lease)),
-                    Err(refusal) => {
-                        self.outbound.give_back(slot);
-                        return Err(refusal);
-                    }
-                }
+                (key, Some(self.graves.raise(key, sent, !counts(material))?))
             }
             Way::Inbound => {
                 let key = self.graves.inbound(material);
@@ -298,35 +287,41 @@ impl Plane {
             is_guess,
         };
         self.owners.add(placed.owned());
-        match self.admit(sa, &placed, sent, past) {
-            Ok(kept) => placed.kept = kept,
-            Err(refusal) => {
-                self.give_back(&placed);
-                return Err(refusal);
-            }
+        let added = self.admit(sa, &placed, sent, past).and_then(|kept| {
+            placed.kept = kept;
+            self.add(sa, checked, &placed, numbers, &mut draft)
+        });
+        if let Err(refusal) = added {
+            self.give_back(&placed);
+            return Err(refusal);
         }
+        self.choose(group, self.groups.of_pair(group, spi), &mut draft);
+        Ok((placed, draft))
+    }
+
+    /// Adds the record of an SA that has its place to a draft.
+    fn add(
+        &self,
+        sa: &Sa,
+        checked: &Checked,
+        placed: &Placed,
+        numbers: Numbers,
+        draft: &mut Snapshot,
+    ) -> Result<(), Refusal> {
+        let Placed { serial, worker, slot, .. } = *placed;
         let known = Known { serial, numbers, worker, counters: placed.counters.clone() };
         let added = match &placed.lease {
-            Some(lease) => self
-                .surroundings
-                .outbound(sa, &checked.keys, known, lease.clone(), checked.source_is_here)
-                .and_then(|spec| {
-                    draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
-                }),
-            None => self.surroundings.inbound(sa, &checked.keys, known).and_then(|spec| {
-                draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
-            }),
+            Some(lease) => {
+                let (lease, is_here) = (lease.clone(), checked.source_is_here);
+                let spec = self.surroundings.outbound(sa, &checked.keys, known, lease, is_here)?;
+                draft.add_outbound(slot, Arc::new(spec))
+            }
+            None => {
+                let spec = self.surroundings.inbound(sa, &checked.keys, known)?;
+                draft.add_inbound(slot, Arc::new(spec))
+            }
         };
-        match added {
-            Ok(()) => {
-                self.choose(group, self.groups.of_pair(group, spi), &mut draft);
-                Ok((placed, draft))
-            }
-            Err(refusal) => {
-                self.give_back(&placed);
-                Err(refusal)
-            }
-        }
+        added.map_err(inconsistent)
     }
 
     /// The worker that is to own an SA that comes.
@@ -424,13 +419,6 @@ impl Plane {
         }
     }
 
-    fn slots(&mut self, direction: Direction) -> &mut Slots {
-        match direction {
-            Direction::Outbound => &mut self.outbound,
-            Direction::Inbound => &mut self.inbound,
-        }
-    }
-
     /// What an SA had that is in no picture.
     pub(super) fn give_back(&mut self, placed: &Placed) {
         self.leave(placed);
@@ -440,7 +428,6 @@ impl Plane {
     /// An SA leaves its place.
     fn leave(&mut self, placed: &Placed) {
         self.groups.leave_sa(placed.group, placed.spi, (placed.direction, placed.slot));
-        self.slots(placed.direction).give_back(placed.slot);
         self.owners.remove(placed.owned());
     }
 
@@ -537,27 +524,13 @@ impl Plane {
         after: &Policy,
     ) -> Result<(), Refusal> {
         let read = self.read(after)?;
-        let mut draft = self.draft();
         let old = before.map(|policy| Ok::<_, Refusal>((policy.info.index, self.read(policy)?)));
         let old = old.transpose()?;
-        let mut is_other = false;
-        if let Some((number, old)) = &old {
-            is_other |= self.placement.remove(*number, old, &mut self.groups, &mut draft)?;
-        }
-        let number = after.info.index;
-        match self.placement.add(number, &read, &mut self.groups, &mut draft) {
-            Ok(is_new) => is_other |= is_new,
-            Err(refusal) => {
-                if let Some((number, old)) = &old {
-                    // What was there a moment ago has room.
-                    let _ = self.placement.add(*number, old, &mut self.groups, &mut draft);
-                }
-                self.publish(draft);
-                return Err(refusal);
-            }
-        }
+        let old = old.as_ref().map(|(number, read)| (*number, read));
+        let new = Some((after.info.index, &read));
+        let mut draft = self.draft();
         // Of two policies that are one to workers the second changes nothing.
-        if is_other {
+        if self.placement.change(old, new, &mut self.groups, &mut draft)? {
             self.publish(draft);
         }
         Ok(())
@@ -570,8 +543,9 @@ impl Plane {
         for policy in all {
             // It was read when it came.
             if let Ok(read) = self.read(policy) {
-                let number = policy.info.index;
-                let removed = self.placement.remove(number, &read, &mut self.groups, &mut draft);
+                let old = Some((policy.info.index, &read));
+                let removed = self.placement.change(old, None, &mut self.groups, &mut draft);
+                // Less than there is has room, and a database is there as long as its policies.
                 is_other |= removed.unwrap_or(true);
             }
         }

@@ -10,7 +10,7 @@ use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    UdpEncap, WorkerId,
+    SaSpec, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
@@ -111,32 +111,17 @@ impl Surroundings {
         lease: Arc<Lease>,
         source_is_here: bool,
     ) -> Result<OutboundSpec, Refusal> {
-        let Known { serial, numbers: (reqid, named), worker, counters } = known;
         let driver = self.driver(sa, &keys.material, Way::Outbound)?;
-        let key = driver.seal_key(keys.material.suite(), keys.material.keys());
-        let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+        let key = driver.seal_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(OutboundSpec {
-            name: name(spi, sa.info.destination),
-            spi,
-            serial,
-            reqid,
-            named,
-            protocol: keys.protocol,
-            mode: mode(sa),
-            endpoints: Way::Outbound.endpoints(sa),
-            encap: encap(sa, Way::Outbound),
-            esn: sa.info.flags.any(SaFlags::ESN),
-            outer: outer(sa),
+            sa: spec(sa, keys, known, Way::Outbound)?,
+            key: Arc::new(key).into(),
             source_is_here,
+            outer: outer(sa),
             path_mtu: self.wire_mtu,
             pad_to: u16::try_from(sa.tfc_padding.unwrap_or(0)).unwrap_or(u16::MAX),
             dummy_every: None,
-            salt: keys.material.salt(),
-            key: Arc::new(key.map_err(cannot)?),
-            lease,
-            lifetime: lifetime(sa, keys.material.suite()),
-            worker,
-            counters,
+            lease: lease.into(),
         })
     }
 
@@ -146,30 +131,15 @@ impl Surroundings {
         keys: &Keys,
         known: Known,
     ) -> Result<InboundSpec, Refusal> {
-        let Known { serial, numbers: (reqid, named), worker, counters } = known;
         let driver = self.driver(sa, &keys.material, Way::Inbound)?;
-        let key = driver.open_key(keys.material.suite(), keys.material.keys());
-        let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+        let key = driver.open_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(InboundSpec {
-            name: name(spi, sa.info.destination),
-            spi,
-            serial,
-            reqid,
-            named,
-            protocol: keys.protocol,
-            mode: mode(sa),
-            endpoints: Way::Inbound.endpoints(sa),
+            sa: spec(sa, keys, known, Way::Inbound)?,
+            key: Arc::new(key).into(),
             from_peer_only: honoured::selects_source(sa),
-            encap: encap(sa, Way::Inbound),
-            esn: sa.info.flags.any(SaFlags::ESN),
             ecn: !sa.info.flags.any(SaFlags::NO_ECN),
             replay_window: honoured::window(sa),
             interface: self.interfaces.id(sa.if_id).ok_or_else(honoured::no_interface)?,
-            salt: keys.material.salt(),
-            key: Arc::new(key.map_err(cannot)?),
-            lifetime: lifetime(sa, keys.material.suite()),
-            worker,
-            counters,
         })
     }
 
@@ -190,7 +160,7 @@ impl Surroundings {
             return Ok(None);
         }
         let key = driver.seal_key(material.suite(), material.keys()).map_err(cannot)?;
-        Ok(Some(OutboundSpec { key: Arc::new(key), ..old.twin() }))
+        Ok(Some(OutboundSpec { key: Arc::new(key).into(), ..old.clone() }))
     }
 
     /// As [`Self::driven_outbound`].
@@ -205,60 +175,60 @@ impl Surroundings {
             return Ok(None);
         }
         let key = driver.open_key(material.suite(), material.keys()).map_err(cannot)?;
-        Ok(Some(InboundSpec { key: Arc::new(key), ..twin_inbound(old) }))
+        Ok(Some(InboundSpec { key: Arc::new(key).into(), ..old.clone() }))
+    }
+}
+
+/// The part that both directions have.
+fn spec(sa: &Sa, keys: &Keys, known: Known, way: Way) -> Result<SaSpec, Refusal> {
+    let Known { serial, numbers: (reqid, named), worker, counters } = known;
+    let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+    Ok(SaSpec {
+        name: name(spi, sa.info.destination),
+        spi,
+        serial,
+        reqid,
+        named,
+        protocol: keys.protocol,
+        mode: mode(sa),
+        endpoints: way.endpoints(sa),
+        encap: encap(sa, way),
+        esn: sa.info.flags.any(SaFlags::ESN),
+        salt: keys.material.salt(),
+        lifetime: lifetime(sa, keys.material.suite()),
+        worker,
+        counters: counters.into(),
+    })
+}
+
+/// The same SA with what a daemon may change of a live one in both directions.
+fn changed(old: &SaSpec, suite: Suite, sa: &Sa, way: Way) -> SaSpec {
+    SaSpec {
+        endpoints: way.endpoints(sa),
+        encap: encap(sa, way),
+        lifetime: lifetime(sa, suite),
+        ..old.clone()
     }
 }
 
 /// The same outbound SA with what a daemon may change of a live one.
 pub(super) fn changed_outbound(old: &OutboundSpec, sa: &Sa) -> OutboundSpec {
-    OutboundSpec {
-        name: old.name.clone(),
-        endpoints: Way::Outbound.endpoints(sa),
-        encap: encap(sa, Way::Outbound),
-        lifetime: lifetime(sa, old.key.suite()),
-        ..old.twin()
-    }
+    OutboundSpec { sa: changed(&old.sa, old.key.suite(), sa, Way::Outbound), ..old.clone() }
 }
 
 /// The same outbound SA on another path.
 pub(super) fn with_path_mtu(old: &OutboundSpec, path_mtu: u16) -> OutboundSpec {
-    OutboundSpec { path_mtu, ..old.twin() }
+    OutboundSpec { path_mtu, ..old.clone() }
 }
 
-/// As [`changed_outbound`].
+/// The same inbound SA with what a daemon may change of a live one.
 pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
     InboundSpec {
-        endpoints: Way::Inbound.endpoints(sa),
+        sa: changed(&old.sa, old.key.suite(), sa, Way::Inbound),
         from_peer_only: honoured::selects_source(sa),
-        encap: encap(sa, Way::Inbound),
         ecn: !sa.info.flags.any(SaFlags::NO_ECN),
         replay_window: honoured::window(sa),
-        lifetime: lifetime(sa, old.key.suite()),
-        ..twin_inbound(old)
-    }
-}
-
-fn twin_inbound(old: &InboundSpec) -> InboundSpec {
-    InboundSpec {
-        name: old.name.clone(),
-        spi: old.spi,
-        serial: old.serial,
-        reqid: old.reqid,
-        named: old.named,
-        protocol: old.protocol,
-        mode: old.mode,
-        endpoints: old.endpoints,
-        from_peer_only: old.from_peer_only,
-        encap: old.encap,
-        esn: old.esn,
-        ecn: old.ecn,
-        replay_window: old.replay_window,
-        interface: old.interface,
-        salt: old.salt.clone(),
-        key: old.key.clone(),
-        lifetime: old.lifetime,
-        worker: old.worker,
-        counters: old.counters.clone(),
+        ..old.clone()
     }
 }
 

@@ -18,7 +18,7 @@ use convoy_ipsec::pipeline::{
 };
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, UdpEncap, WorkerId,
+    ReqId, SaSlot, SaSpec, Shared, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -106,51 +106,55 @@ pub fn secrets(suite: Suite) -> KeyMaterial {
 impl Setup {
     pub fn outbound(&self) -> OutboundSpec {
         OutboundSpec {
-            name: "test out".into(),
-            spi: Spi::new(SPI).unwrap(),
-            reqid: ReqId(1),
-            named: None,
-            serial: 0,
-            protocol: self.protocol,
-            mode: self.mode,
-            endpoints: Endpoints { local: self.local, remote: self.remote },
-            encap: self.udp(),
-            esn: self.esn,
+            sa: SaSpec {
+                name: "test out".into(),
+                spi: Spi::new(SPI).unwrap(),
+                reqid: ReqId(1),
+                named: None,
+                serial: 0,
+                protocol: self.protocol,
+                mode: self.mode,
+                endpoints: Endpoints { local: self.local, remote: self.remote },
+                encap: self.udp(),
+                esn: self.esn,
+                salt: SALT.into(),
+                lifetime: self.lifetime,
+                worker: WorkerId(0),
+                counters: Shared::default(),
+            },
             outer: self.outer,
             source_is_here: self.source_is_here,
             path_mtu: self.path_mtu,
-            salt: SALT.into(),
             pad_to: self.pad_to,
             dummy_every: self.dummy_every,
-            key: Arc::new(engine::seal_key(&cpu(), self.suite, secrets(self.suite))),
-            lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)),
-            lifetime: self.lifetime,
-            worker: WorkerId(0),
-            counters: Arc::new(SaCounters::default()),
+            key: Arc::new(engine::seal_key(&cpu(), self.suite, secrets(self.suite))).into(),
+            lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)).into(),
         }
     }
 
     pub fn inbound(&self) -> InboundSpec {
         InboundSpec {
-            name: "test in".into(),
-            spi: Spi::new(SPI).unwrap(),
-            reqid: ReqId(1),
-            named: None,
-            serial: 0,
-            protocol: self.protocol,
-            mode: self.mode,
-            endpoints: Endpoints { local: self.remote, remote: self.local },
+            sa: SaSpec {
+                name: "test in".into(),
+                spi: Spi::new(SPI).unwrap(),
+                reqid: ReqId(1),
+                named: None,
+                serial: 0,
+                protocol: self.protocol,
+                mode: self.mode,
+                endpoints: Endpoints { local: self.remote, remote: self.local },
+                encap: self.udp(),
+                esn: self.esn,
+                salt: SALT.into(),
+                lifetime: self.lifetime,
+                worker: WorkerId(0),
+                counters: Shared::default(),
+            },
             from_peer_only: self.from_peer_only,
-            encap: self.udp(),
-            esn: self.esn,
             ecn: self.outer.ecn,
             replay_window: self.replay_window,
             interface: InterfaceId(0),
-            salt: SALT.into(),
-            key: Arc::new(engine::open_key(&cpu(), self.suite, secrets(self.suite))),
-            lifetime: self.lifetime,
-            worker: WorkerId(0),
-            counters: Arc::new(SaCounters::default()),
+            key: Arc::new(engine::open_key(&cpu(), self.suite, secrets(self.suite))).into(),
         }
     }
 
