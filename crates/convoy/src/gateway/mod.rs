@@ -50,6 +50,7 @@ use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::{Events, Wiring, WorkerStats};
 use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
+use scopeguard::ScopeGuard;
 
 use addresses::{Addresses, Sources};
 use connections::Lookout;
@@ -150,6 +151,13 @@ fn applied(to_stay: &[&Plan], plan: &Plan) -> Result<Applied, HostError> {
     plan.apply()
 }
 
+/// Stops the workers of a start that failed. Why it failed is the caller's to tell, and not what follows from that.
+fn stop_after_failure(core: Core) {
+    if let Err(error) = core.stop() {
+        tracing::warn!("ending the workers of a start that failed: {}", describe(&error));
+    }
+}
+
 /// How a host's interfaces are used.
 fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
     Ok(HostMedium {
@@ -186,8 +194,7 @@ impl Gateway {
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life left closed stays so from here on.
-        let guard = site.xfrm.as_ref().map(|_| Guard::raise(&site));
-        let guard = guard.transpose()?;
+        let protection = site.xfrm.as_ref().map(|_| Guard::raise(&site)).transpose()?;
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;
@@ -197,69 +204,38 @@ impl Gateway {
         let medium = Medium::Host(host_medium(&mut sides)?);
         // Their addresses and routes may be those of others now.
         interfaces::remove_unnamed(&site);
-        let mut prepared = Prepared::new(site, wire_mtu, medium)?;
+        let mut prepared =
+            scopeguard::guard(Prepared::new(site, wire_mtu, medium)?, Prepared::abandon);
         // Before there is a TUN interface, but not on behalf of a second gateway of the same state folder.
-        let raised = OwnNetworks::of(&mut prepared).and_then(|own_networks| {
-            let state = prepared.state();
-            let leaks = Leaks::raise(state.site(), (state.published(), state.plain_spd()))?;
-            Ok((own_networks, leaks))
-        });
-        let (own_networks, leaks) = match raised {
-            Ok(both) => both,
-            Err(error) => {
-                prepared.abandon();
-                return Err(error);
-            }
-        };
+        let own_networks = OwnNetworks::of(&mut prepared)?;
+        let state = prepared.state();
+        let leaks = Leaks::raise(state.site(), (state.published(), state.plain_spd()))?;
         let serves_daemons = prepared.state().site().xfrm.is_some();
         let is_marked = serves_daemons || leaks.as_ref().is_some_and(Leaks::stands);
-        let opened = Widths::open(prepared.arena().frame_size().largest_packet()).and_then(|w| {
-            Ok((w, ports::open(prepared.state().site(), sides, prepared.arena(), is_marked)?))
-        });
-        let (widths, opened) = match opened {
-            Ok(both) => both,
-            Err(error) => {
-                prepared.abandon();
-                return Err(error);
-            }
-        };
+        let widths = Widths::open(prepared.arena().frame_size().largest_packet())?;
+        let opened = ports::open(prepared.state().site(), sides, prepared.arena(), is_marked)?;
         let Opened { workers, interface, device, sockets, recorder, followers, shared, late } =
             opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
-        let mut core = prepared.start(workers, alarm)?;
+        // In front of the workers, which a start that fails from here on ends before it takes these back.
+        let (interface_changes, daemons);
+        let mut following = Vec::new();
+        let core = ScopeGuard::into_inner(prepared).start(workers, alarm)?;
+        let mut core = scopeguard::guard(core, stop_after_failure);
         // Routes of others lead to these: they stay as they are.
-        let interface_changes = match applied(&[&for_interfaces, &beside], &interface_plan) {
-            Ok(applied) => applied,
-            Err(error) => {
-                core.stop()?;
-                return Err(error.into());
-            }
-        };
+        interface_changes = applied(&[&for_interfaces, &beside], &interface_plan)?;
         // Behind these: an interface that is down takes no routes.
-        let daemons = guard.map(|guard| Daemons::serve(&mut core, guard, keep, shared)).transpose();
-        let daemons = match daemons {
-            Ok(daemons) => daemons,
-            Err(error) => {
-                core.stop()?;
-                return Err(error);
-            }
-        };
+        let serve = |protection| Daemons::serve(&mut core, protection, keep, shared);
+        daemons = protection.map(serve).transpose()?;
         let wiring = if serves_daemons { None } else { core.take_wiring() };
         let clamp = guard::clamp(core.state().site());
-        let mut following = Vec::new();
         for follower in followers {
-            match follower.start(core.waker()) {
-                Ok(one) => following.push(one),
-                Err(error) => {
-                    core.stop()?;
-                    return Err(error.into());
-                }
-            }
+            following.push(follower.start(core.waker())?);
         }
         Self {
-            core,
+            core: ScopeGuard::into_inner(core),
             following,
             routes: BTreeMap::new(),
             are_routes_due: false,
@@ -291,20 +267,25 @@ impl Gateway {
         .with_routes()
     }
 
+    /// As [`Gateway::stop`], for a start that failed: what goes wrong then is told in the log alone.
+    pub fn stop_after_failure(self) {
+        if let Err(error) = self.stop() {
+            tracing::warn!("ending after a start that failed: {}", describe(&error));
+        }
+    }
+
     /// Does what takes an interface that is up.
-    fn with_routes(mut self) -> anyhow::Result<Self> {
-        if let Err(error) = self.fit_segments(true) {
+    fn with_routes(self) -> anyhow::Result<Self> {
+        let mut this = scopeguard::guard(self, Self::stop_after_failure);
+        if let Err(error) = this.fit_segments(true) {
             tracing::warn!("TCP connections through tunnels: {}", describe(&error));
         }
-        if let Err(error) = self.lay_routes() {
-            self.stop()?;
-            return Err(error);
-        }
-        self.follow_sources(true);
+        this.lay_routes()?;
+        this.follow_sources(true);
         // The TUN interface has its addresses only now.
-        self.own_networks.look_again();
-        self.follow_own_networks(true);
-        Ok(self)
+        this.own_networks.look_again();
+        this.follow_own_networks(true);
+        Ok(ScopeGuard::into_inner(this))
     }
 
     /// Lays the routes into the TUN interface that the site in force wants, or has the leak protection do so.
@@ -396,55 +377,24 @@ impl Gateway {
         if let Some(missing) = addresses::findings(&site, &(&after - &before)).first() {
             anyhow::bail!("{missing}");
         }
-        let widened = match (&mut self.leaks, &mut self.daemons) {
-            (Some(leaks), _) => leaks.widen(&site),
-            (None, Some(daemons)) => daemons.widen(&site),
-            (None, None) => Ok(()),
-        };
-        if let Err(error) = widened {
-            self.narrow_leaks();
-            return Err(error);
-        }
+        // However it ends, what the site that is in force then does not protect is open again.
+        let mut widened = scopeguard::guard(&mut *self, Self::narrow_leaks);
+        widened.widen_leaks(&site)?;
         // First those of both, so that no packet is lost on the way.
-        if let Err(error) = self.serve(&(&before | &after)).context("local addresses of SAs") {
-            self.narrow_leaks();
-            return Err(error);
-        }
-        // What policies of before answered is void when others are in force; until then, questions wait.
-        let voided = match (&mut self.leaks, &mut self.daemons) {
-            (Some(leaks), _) => leaks.void_answers().context("leak protection"),
-            (None, Some(daemons)) => daemons.void_answers(&site),
-            (None, None) => Ok(()),
-        };
-        if let Err(error) = voided {
-            self.narrow_leaks();
-            return Err(error);
-        }
+        widened.serve(&(&before | &after)).context("local addresses of SAs")?;
+        widened.void_answers(&site)?;
         // Policies of the new site decide about nothing that the host is to pass on.
         if site.plain.between_tunnels == BetweenTunnels::Host {
-            self.core.send_on(None);
+            widened.core.send_on(None);
         }
-        let report = match self.core.reload(site) {
-            Ok(report) => report,
-            Err(error) => {
-                if let Err(error) = self.serve(&before) {
-                    tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
-                }
-                self.narrow_leaks();
-                return Err(base::state_error(error));
+        let report = widened.core.reload(site).map_err(|error| {
+            if let Err(error) = widened.serve(&before) {
+                tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
             }
-        };
-        if let Some(daemons) = &mut self.daemons
-            && let Err(error) = daemons.kernel.set_drivers(self.core.state().drivers().clone())
-        {
-            tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
-        }
-        if let Some(daemons) = &mut self.daemons {
-            let site = self.core.state().site();
-            daemons.kernel.set_legacy(site.legacy);
-            daemons.kernel.set_worker_rules(site.worker_rules.clone());
-        }
-        self.narrow_leaks();
+            base::state_error(error)
+        })?;
+        widened.set_up_daemons();
+        drop(widened);
         if let Err(error) = self.serve(&after) {
             tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));
         }
@@ -490,6 +440,35 @@ impl Gateway {
         for error in gone.into_values().filter_map(|route| route.take_back().err()) {
             tracing::warn!(%error, "route");
         }
+    }
+
+    /// Protects from leaking what this site says, beside what the one in force does.
+    fn widen_leaks(&mut self, site: &Site) -> anyhow::Result<()> {
+        match (&mut self.leaks, &mut self.daemons) {
+            (Some(leaks), _) => leaks.widen(site),
+            (None, Some(daemons)) => daemons.widen(site),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Voids what policies answered, for this site's will be in force; until they are, questions wait.
+    fn void_answers(&mut self, site: &Site) -> anyhow::Result<()> {
+        match (&mut self.leaks, &mut self.daemons) {
+            (Some(leaks), _) => leaks.void_answers().context("leak protection"),
+            (None, Some(daemons)) => daemons.void_answers(site),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Has SAs of daemons follow the site in force.
+    fn set_up_daemons(&mut self) {
+        let Some(daemons) = &mut self.daemons else { return };
+        let state = self.core.state();
+        if let Err(error) = daemons.kernel.set_drivers(state.drivers().clone()) {
+            tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
+        }
+        daemons.kernel.set_legacy(state.site().legacy);
+        daemons.kernel.set_worker_rules(state.site().worker_rules.clone());
     }
 
     /// Protects from leaking what the site in force says, and no more.
