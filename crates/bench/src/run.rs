@@ -16,6 +16,7 @@ use crate::peer::c;
 use crate::peer::ipsec_mb::{self, IpsecMb};
 use crate::peer::linked::Linked;
 use crate::peer::openssl::{self, OpenSsl};
+use crate::results::CONVOY;
 use crate::stats::{Line, Summary};
 use crate::workload::{Direction, Workload};
 
@@ -28,6 +29,8 @@ pub struct Lineup {
     pub tier: Tier,
     /// Whether hashes may use the SHA extensions.
     pub sha_ni: bool,
+    /// Another tier that takes part beside it, with what it may use.
+    pub base: Option<(Cpu, Tier)>,
     /// The ways into the C library that are measured beside Rust's.
     pub c_apis: Vec<CApi>,
     /// intel-ipsec-mb, if it takes part.
@@ -267,6 +270,10 @@ impl Lineup {
             error,
         })?;
         let mut all: Vec<Box<dyn Contender>> = vec![Box::new(convoy)];
+        if let Some((cpu, tier)) = self.base.filter(|(_, tier)| *tier != self.tier) {
+            let base = Convoy::new(&cpu, tier, work);
+            all.extend(base.ok().map(|base| Box::new(base) as Box<dyn Contender>));
+        }
         let through_c = self.c_apis.iter().filter(|_| self.c_can_do_the_same(work.suite));
         all.extend(through_c.filter_map(|api| c::contender(self.tier, *api, work)));
         if let Some(library) = &self.ipsec_mb {
@@ -310,7 +317,7 @@ impl Lineup {
         };
         let mut peers: Vec<Peer> = Vec::new();
         for ((who, api), cycles) in names.iter().zip(samples).skip(1) {
-            if *who == CApi::WHO {
+            if [CApi::WHO, CONVOY].contains(who) {
                 continue;
             }
             let cost = cost(cycles);

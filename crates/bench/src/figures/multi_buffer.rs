@@ -20,7 +20,7 @@ const FASTER: f64 = 1.6;
 /// Bytes from which that is asked for.
 const LONG: f64 = 1024.0;
 /// The tier that others are set beside.
-const BASE: &str = "aesni";
+pub(super) const BASE: &str = "aesni";
 const QUANTITY: &str = "cycles per packet";
 
 /// What a series is called where several ways into a library are drawn.
@@ -62,9 +62,10 @@ pub(super) fn figures(results: &Results) -> Vec<Figure> {
     vec![rates(results, &best), tiers(results, &best)]
 }
 
-/// Names of the series to draw: all of Convoy's, and of each peer the interface that is fastest most often.
-fn drawn<'a>(points: &[&'a Point]) -> Vec<&'a Name> {
-    let names = names(points);
+/// Names of the series to draw: all of Convoy's on this tier, and of each peer the interface that is fastest most often.
+fn drawn<'a>(points: &[&'a Point], tier: &str) -> Vec<&'a Name> {
+    let mut names = names(points);
+    names.retain(|name| name.who != CONVOY || name.by == tier);
     let wins = |name: &Name| {
         let is_fastest = |point: &&&Point| {
             let of_peer = point.series.iter().filter(|series| series.name.who == name.who);
@@ -89,7 +90,7 @@ fn rates(results: &Results, best: &str) -> Figure {
     let mut charts = Vec::new();
     for suite in SUITES {
         let points = points(results, suite, best);
-        let series = drawn(&points).into_iter().map(|wanted| {
+        let series = drawn(&points, best).into_iter().map(|wanted| {
             let dot = |point: &&Point| {
                 let series = point.series(wanted)?;
                 let scale = 8.0 * bytes(point) * tsc / 1e3;
@@ -161,15 +162,14 @@ fn faster(results: &Results, best: &str) -> Option<Value> {
 /// F8.
 fn tiers(results: &Results, best: &str) -> Figure {
     let mut charts = Vec::new();
+    let base = Name::new(CONVOY, BASE);
     for suite in SUITES {
-        let base = points(results, suite, BASE);
         let mut series = Vec::new();
-        for tier in &results.machine.tiers {
+        for tier in results.machine.tiers.iter().filter(|tier| *tier != BASE) {
+            let own = Name::new(CONVOY, tier.as_str());
             let dot = |point: &&Point| {
-                let size = count(point, "size")?;
-                let base = base.iter().find(|base| count(base, "size") == Some(size))?;
-                let own = |point: &Point| Some(point.series.first()?.summary);
-                Some(Dot { x: size, y: per(own(base)?.median, &own(point)?) })
+                let ratio = point.ratios.iter().find(|pair| pair.of == base && pair.to == own)?;
+                Some(Dot { x: count(point, "size")?, y: times(1.0, &ratio.summary) })
             };
             let dots: Vec<Dot> = points(results, suite, tier).iter().filter_map(dot).collect();
             let role = if tier == best { Role::Convoy } else { Role::Base };
@@ -183,7 +183,7 @@ fn tiers(results: &Results, best: &str) -> Figure {
             y: Axis::linear(&format!("speed, {BASE} = 1"), ""),
             series,
         };
-        if !base.is_empty() {
+        if !lines.series.is_empty() {
             charts.push(Chart { heading: suite.to_owned(), kind: Kind::Lines(lines) });
         }
     }
@@ -197,7 +197,7 @@ fn tiers(results: &Results, best: &str) -> Figure {
         studied: Vec::new(),
         goals: Vec::new(),
         notes: vec![
-            "Tiers were measured one after the other: differences of a few per cent say nothing.".to_owned(),
+            format!("Each tier took turns with {BASE}, burst by burst. On tiers below VAES hashes do without the SHA extensions."),
         ],
         left_out: Vec::new(),
     }
@@ -213,7 +213,7 @@ pub(super) fn headlines(results: &Results, lines: &mut Headlines) {
                 continue;
             };
             let of_convoy = point.ratios.iter().filter(|pair| pair.to.who == CONVOY);
-            let peers = of_convoy.filter(|pair| pair.of.who != FLOOR);
+            let peers = of_convoy.filter(|pair| pair.of.who != FLOOR && !pair.of.is_convoy());
             let fastest = peers.min_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
             if let Some(pair) = fastest {
                 let what =

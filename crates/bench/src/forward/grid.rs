@@ -133,7 +133,8 @@ impl Course<'_> {
                 }
                 let Some(point) = findings.points.get_mut(at) else { continue };
                 let wrong = self.search(*place, point)?;
-                self.told(round * places.len() + at + 1, of, point);
+                let told = format!("{}: {}", point.named(), found(point));
+                self.told(round * places.len() + at + 1, of, &told);
                 let wrong = wrong.into_iter().map(|what| format!("{}: {what}", point.named()));
                 findings.errors.extend(wrong);
             }
@@ -146,23 +147,15 @@ impl Course<'_> {
                 findings.errors.extend(wrong);
             }
             point.costs = Some(self.costs(*place)?);
-            self.told(plan.searches * places.len() + at + 1, of, point);
+            let told = format!("{}: latency and cycles", point.named());
+            self.told(plan.searches * places.len() + at + 1, of, &told);
         }
         Ok(())
     }
 
-    fn told(&mut self, done: usize, of: usize, point: &Point) {
+    fn told(&mut self, done: usize, of: usize, what: &str) {
         let left = self.begun.elapsed().mul_f64((of - done) as f64 / done as f64);
-        let rate = match (point.rate(), &point.busy) {
-            (Some(rate), _) => format!("{:.3} Mpps", rate / 1e6),
-            (None, Some(why)) => why.clone(),
-            (None, None) => "nothing".to_owned(),
-        };
-        (self.tell)(&format!(
-            "{}: {rate}; {done} of {of}, {} s left at this pace",
-            point.named(),
-            left.as_secs()
-        ));
+        (self.tell)(&format!("{what}; {done} of {of}, {} s left at this pace", left.as_secs()));
     }
 
     fn check(&self) -> Result<(), ForwardError> {
@@ -287,6 +280,15 @@ fn empty((subject, suite, size): Place<'_>) -> Point {
 /// Packets of a trial: as many as come within [`TRIAL_TIME`], of `packets` at most.
 fn of_trial(packets: u64, rate: f64) -> u64 {
     packets.min((rate * TRIAL_TIME) as u64).max(FEWEST)
+}
+
+/// The rate of a point, or why there is none.
+fn found(point: &Point) -> String {
+    match (point.rate(), &point.busy) {
+        (Some(rate), _) => format!("{:.3} Mpps", rate / 1e6),
+        (None, Some(why)) => why.clone(),
+        (None, None) => "no rate".to_owned(),
+    }
 }
 
 fn busy(voids: usize, why: Disturbance) -> String {

@@ -119,11 +119,12 @@ impl Findings {
             let why = point.busy.as_deref().unwrap_or("the run ended before");
             LeftOut::new(point.named(), why)
         });
-        let untimed = self.points.iter().flat_map(|point| {
-            point.untimed.iter().map(|(load, why)| {
-                let what = format!("{}, latency at {:.0} %", point.named(), 100.0 * load);
-                LeftOut::new(what, why)
-            })
+        let untimed = self.points.iter().filter_map(|point| {
+            let (_, why) = point.untimed.last()?;
+            let load = |(load, _): &(f64, String)| format!("{:.0}", 100.0 * load);
+            let loads: Vec<String> = point.untimed.iter().map(load).collect();
+            let what = format!("{}, latency at {} %", point.named(), loads.join(", "));
+            Some(LeftOut::new(what, why))
         });
         self.left_out.iter().cloned().chain(busy).chain(untimed).collect()
     }
@@ -187,11 +188,11 @@ pub(crate) mod tests {
         assert_eq!(findings.all_left_out().len(), 1);
         findings.points[0].searches.clear();
         findings.points[0].busy = Some("busy: 10 trials were void".to_owned());
-        findings.points[1].untimed.push((0.9, "busy".to_owned()));
+        findings.points[1].untimed = [0.5, 0.9].map(|load| (load, "busy".to_owned())).to_vec();
         let left_out = findings.all_left_out();
         assert_eq!(left_out.len(), 3);
         assert_eq!(left_out[1].what, "inline, aes-128-gcm-16, 512 bytes");
-        assert_eq!(left_out[2].what, "model, aes-128-gcm-16, 512 bytes, latency at 90 %");
+        assert_eq!(left_out[2].what, "model, aes-128-gcm-16, 512 bytes, latency at 50, 90 %");
     }
 
     #[test]

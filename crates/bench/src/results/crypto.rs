@@ -2,7 +2,7 @@
 
 use super::build::Draft;
 use super::fields::Fields;
-use super::{About, Better, Bound, FLOOR, LeftOut, Name, Results, Statistic};
+use super::{About, Better, Bound, CONVOY, FLOOR, LeftOut, Name, Results, Statistic};
 use crate::report::{Figure, LineupInfo, Report};
 use crate::run::{Point, Samples, ThroughC};
 
@@ -63,7 +63,8 @@ fn draft(point: &Point, figures: &[Figure]) -> Draft {
         draft = draft.series(&floor, &point.floors);
     }
     let Some(convoy) = point.samples.first().map(name) else { return draft };
-    for other in point.samples.iter().skip(1).map(name).filter(|name| !name.is_convoy()) {
+    let is_other = |name: &Name| !name.is_convoy() || name.who == CONVOY;
+    for other in point.samples.iter().skip(1).map(name).filter(is_other) {
         draft = draft.ratio(&other, &convoy, Better::More);
     }
     if !point.floors.is_empty() {

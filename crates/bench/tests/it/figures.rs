@@ -107,7 +107,16 @@ fn multi_buffer(report: &mut Results) {
                 let own = factor * size as f64;
                 let draft = Draft::new("cycles per packet", "cycles", Better::Less, place)
                     .fact("text_bytes", size as f64)
-                    .series(&convoy(tier), &[own; 20])
+                    .series(&convoy(tier), &[own; 20]);
+                let draft = match tier {
+                    "aesni" => draft,
+                    _ => draft.series(&convoy("aesni"), &[4.0 * size as f64; 20]).ratio(
+                        &convoy("aesni"),
+                        &convoy(tier),
+                        Better::More,
+                    ),
+                };
+                let draft = draft
                     .series(&Name::new("convoy-c", "c-job"), &[own + 20.0; 20])
                     .series(&Name::new("ipsec-mb", "job"), &[3.0 * own; 20])
                     .series(&Name::new("ipsec-mb", "burst"), &[2.0 * own; 20]);

@@ -50,6 +50,7 @@ Examples:
   convoy bench crypto --suite aes-128-gcm-16 --sizes 64,1420 --mix none
   convoy bench crypto --suite all --json > all.json
   convoy bench crypto --stream                     # what messages in parts cost
+  convoy bench crypto --tier avx2,vaes256 --beside aesni --json > tiers.json
   convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
   convoy bench crypto --between none,openssl       # each figure both ways
   convoy bench crypto --api c-burst,c-direct --suite aes-128-gcm-16   # what C programs get
@@ -121,6 +122,9 @@ pub struct BenchCryptoArgs {
     /// Convoy's tiers. Left out: the best of this machine.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tier: Vec<String>,
+    /// A tier that takes part beside each of them, burst by burst: ratios of tiers, of one interleaved run.
+    #[arg(long, value_name = "NAME")]
+    pub beside: Option<String>,
     /// Ways into the C library that are measured beside Rust's: c-job, c-job-nocheck, c-burst, c-burst-nocheck,
     /// c-direct; "rust" for none of them (see below).
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "c-job,c-job-nocheck,c-burst,c-burst-nocheck,c-direct", value_parser = ["rust", "c-job", "c-job-nocheck", "c-burst", "c-burst-nocheck", "c-direct"])]

@@ -96,6 +96,8 @@ const KEY_BYTES: u64 = 8192;
 struct Plan {
     tasks: Vec<Task>,
     tiers: Vec<Tier>,
+    /// The tier that takes part beside each.
+    beside: Option<Tier>,
     base: Cpu,
 }
 
@@ -103,6 +105,10 @@ impl Plan {
     fn new(args: &BenchCryptoArgs) -> Result<Self, String> {
         let base = Cpu::detect().map_err(|e| e.to_string())?;
         let tiers = tiers(&base, &args.tier)?;
+        let beside = match &args.beside {
+            Some(word) => super::tiers(&base, std::slice::from_ref(word))?.first().copied(),
+            None => None,
+        };
         for &keys in &args.keys {
             check_memory("--keys", keys, KEY_BYTES, KEYS_MAX)?;
         }
@@ -112,7 +118,7 @@ impl Plan {
         if !(args.time.is_finite() && args.time > 0.0 && args.time <= 3600.0) {
             return Err("--time: more than 0 and at most 3600 seconds".to_owned());
         }
-        Ok(Self { tasks: tasks(args)?, tiers, base })
+        Ok(Self { tasks: tasks(args)?, tiers, beside, base })
     }
 }
 
@@ -200,14 +206,17 @@ fn lineups(
         "auto" => None,
         name => Some(name.parse().map_err(|e| Stop::usage(format!("--peer-arch: {e}")))?),
     };
+    let cpu_of = |tier| -> anyhow::Result<Cpu> {
+        if sha_ni(args, tier) {
+            return Ok(plan.base);
+        }
+        let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
+        Ok(Cpu::without(&format!("{denied},{}", Cpu::SHA_NI))?)
+    };
+    let base = plan.beside.map(|tier| Ok::<_, anyhow::Error>((cpu_of(tier)?, tier))).transpose()?;
     for &tier in &plan.tiers {
         let sha_ni = sha_ni(args, tier);
-        let cpu = if sha_ni {
-            plan.base
-        } else {
-            let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
-            Cpu::without(&format!("{denied},{}", Cpu::SHA_NI))?
-        };
+        let cpu = cpu_of(tier)?;
         let path = args.ipsec_mb.as_deref();
         let load = || match named {
             Some(arch) => IpsecMb::load(path, arch),
@@ -223,6 +232,7 @@ fn lineups(
             cpu,
             tier,
             sha_ni,
+            base,
             c_apis,
             ipsec_mb,
             openssl,
