@@ -7,10 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use convoy_crypto::KeyBits;
+use convoy_ipsec::key::SALT_BYTES;
 use convoy_wire::{Prefix, Spi};
 use zeroize::Zeroizing;
 
-use crate::site::{Backend, SALT_BYTES};
+use crate::site::Backend;
 
 /// What the pair shall be.
 #[derive(Clone, Debug)]
@@ -120,7 +121,7 @@ pub enum InitError {
     #[error("{} exists and is not overwritten: its keys may be in use", .0.display())]
     Exists(PathBuf),
     /// The operating system refused.
-    #[error("cannot write {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("cannot write {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Write {
         /// The file or folder.
         path: PathBuf,

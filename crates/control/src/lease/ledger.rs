@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::SaKeyMaterial;
+use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
 
 use super::error::LeaseError;
-use super::hash::{Direction, RecordId};
+use super::hash::RecordId;
 use super::pace::{LEAST_ALLOWANCE, Progress, allowance};
 use super::store::{RecordAt, Store};
-use crate::site::KeyMaterial;
 
 /// Longest time that moved window edges stay unsynced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ pub struct OutboundRequest<'a> {
     /// Name of the SA, for messages.
     pub name: &'a str,
     /// Key and salt.
-    pub key: &'a KeyMaterial,
+    pub key: &'a SaKeyMaterial,
     /// Extended sequence numbers: 64 bits instead of 32.
     pub esn: bool,
     /// Numbers to lease at a time, at least 1.
@@ -53,7 +54,7 @@ pub struct InboundRequest<'a> {
     /// Name of the SA, for messages.
     pub name: &'a str,
     /// Key and salt.
-    pub key: &'a KeyMaterial,
+    pub key: &'a SaKeyMaterial,
     /// Of the SA: its floor is raised to where the key may have been.
     pub counters: &'a Arc<SaCounters>,
 }
@@ -183,7 +184,7 @@ impl Ledger {
     fn ids<'a>(
         &self,
         direction: Direction,
-        keys: impl Iterator<Item = (&'a str, &'a KeyMaterial)>,
+        keys: impl Iterator<Item = (&'a str, &'a SaKeyMaterial)>,
         others: &HashSet<RecordId>,
     ) -> Result<Vec<RecordId>, LeaseError> {
         let leased = self.leased.iter().map(|leased| leased.at);
@@ -192,7 +193,7 @@ impl Ledger {
         let (mut ids, mut named) = (Vec::new(), HashSet::new());
         for (name, key) in keys {
             let id = self.store.key().record_id(direction, key);
-            let turned = self.store.key().record_id(direction.other(), key);
+            let turned = self.store.key().record_id(direction.reversed(), key);
             if others.contains(&turned) || self.store.find(turned).is_some() {
                 return Err(LeaseError::KeyTurned { name: name.to_owned() });
             }

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoy_engine::registry::{DaemonSas, DriverRules};
+use convoy_host::Mark;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
-
-use super::key::KeyMaterial;
 
 /// A gateway as its site file describes it: every value checked, every default filled in.
 #[derive(Debug)]
@@ -274,29 +275,16 @@ pub struct Wire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The mark of sockets whose packets it lets pass: the gateway's own, and those of IKE daemons.
-    pub exempt: ExemptMark,
+    pub exempt: Mark,
     /// Four bits of packets' marks, beside each other: what was decided about them.
     pub packets: u32,
     /// Twelve bits of the marks of flows (conntrack), beside each other: what was decided about their packets.
     pub flows: u32,
 }
 
-/// A mark of sockets: its value, which is not 0, and the bits that count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExemptMark {
-    /// The value, which has no bits beyond the mask.
-    pub value: u32,
-    /// The bits that count, beside each other.
-    pub mask: u32,
-}
-
 impl Default for Marks {
     fn default() -> Self {
-        Self {
-            exempt: ExemptMark { value: 0xc500_0000, mask: 0xff00_0000 },
-            packets: 0x00f0_0000,
-            flows: 0x000f_ff00,
-        }
+        Self { exempt: Mark::GATEWAY, packets: 0x00f0_0000, flows: 0x000f_ff00 }
     }
 }
 
@@ -376,26 +364,6 @@ impl CryptoEngine {
     }
 }
 
-/// Which drivers SAs get that name none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriverRules {
-    /// Each for its algorithm, in place of the one of highest priority.
-    pub preferred: Vec<Arc<str>>,
-    /// For SAs of IKE daemons: the first that matches.
-    pub of_daemons: Vec<DriverRule>,
-    /// Whether keys keep what they are made of, for a device that wants the key itself.
-    pub keeps_keys: bool,
-}
-
-/// The driver of some SAs of IKE daemons.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriverRule {
-    /// Its name.
-    pub driver: Arc<str>,
-    /// Which SAs.
-    pub sas: DaemonSas,
-}
-
 /// The workers of some SAs of IKE daemons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerRule {
@@ -403,24 +371,6 @@ pub struct WorkerRule {
     pub workers: Vec<WorkerId>,
     /// Which SAs.
     pub sas: DaemonSas,
-}
-
-/// The SAs of IKE daemons that a rule is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DaemonSas {
-    /// Where their peers are; `None`: anywhere.
-    pub peer: Option<Prefix>,
-    /// Their interface identifier, 0 for none; `None`: any.
-    pub if_id: Option<u32>,
-}
-
-impl DaemonSas {
-    /// Whether the SAs with this peer and interface identifier are among them.
-    #[must_use]
-    pub fn contains(&self, peer: IpAddr, if_id: u32) -> bool {
-        self.peer.is_none_or(|network| network.contains(peer))
-            && self.if_id.is_none_or(|wanted| wanted == if_id)
-    }
 }
 
 /// Something that a device made of software does wrong, once.
@@ -480,7 +430,7 @@ pub struct Association {
     /// Whether congestion marks pass the tunnel's ends (RFC 6040).
     pub ecn: bool,
     /// Suite, keys and salt.
-    pub key: Arc<KeyMaterial>,
+    pub key: Arc<SaKeyMaterial>,
     /// When the SA should be replaced, and when it ends.
     pub lifetime: Lifetime,
     /// The worker that owns the SA.

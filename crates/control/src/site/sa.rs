@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::Suite;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
 };
+use convoy_ipsec::selector::Direction;
 use convoy_wire::{Dscp, Spi};
 
-use super::key::KeyMaterial;
+use super::fields::{mtu, name, port, transposed};
 use super::model::{Association, InboundSa, OutboundSa, least_mtu};
 use super::reader::{At, Field, Place, Report, Table};
-use super::sections::{mtu, name, port, transposed};
 use super::{drivers, lifetime, sa_key, workers};
 
 /// Sequence numbers leased at a time, unless the file says otherwise.
@@ -37,22 +38,6 @@ pub(super) struct Context<'a> {
     pub(super) drivers: &'a drivers::Known,
 }
 
-/// Direction of an SA, seen from this gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Direction {
-    Outbound,
-    Inbound,
-}
-
-impl Direction {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Outbound => "outbound",
-            Self::Inbound => "inbound",
-        }
-    }
-}
-
 /// An SA as far as it could be read; what checks across SAs need, with places.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -64,7 +49,7 @@ pub(super) struct Draft {
     pub(super) mode: Option<Mode>,
     pub(super) local: Option<At<IpAddr>>,
     pub(super) remote: Option<At<IpAddr>>,
-    pub(super) key: Option<At<Arc<KeyMaterial>>>,
+    pub(super) key: Option<At<Arc<SaKeyMaterial>>>,
     pub(super) key_is_inline: bool,
     pub(super) built: Option<Built>,
 }

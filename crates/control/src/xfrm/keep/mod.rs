@@ -56,13 +56,14 @@ pub(super) use journal::{Found, Journal, Kind};
 pub(super) use keeper::Keeper;
 use medium::Leaf;
 pub(super) use medium::Medium;
-pub(super) use numbers::{Admission, Kept, Past, Way};
+pub(super) use numbers::{Admission, Kept, Numbering, Past};
 pub use words::Words;
+
+use convoy_host::Lockable;
 
 use crate::folder;
 use crate::held::{Held, LOCK, NotTaken};
 use crate::lease::HashKey;
-use crate::lock::Lockable;
 
 /// `RAMFS_MAGIC`, which nix has no name for.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use convoy_crypto::{Cpu, Tier};
+use convoy_engine::registry::{DaemonSas, DriverRule, DriverRules, Drivers};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::lifetime::{Lifetime, Limit as Reached};
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_ipsec::snapshot::Snapshot;
@@ -17,8 +18,6 @@ use convoy_xfrm::{
 };
 
 use super::*;
-use crate::drivers::Drivers;
-use crate::site::{DaemonSas, DriverRule, DriverRules};
 use crate::xfrm::{Cursor, Setting};
 
 pub(super) const HERE: [u8; 4] = [192, 0, 2, 1];

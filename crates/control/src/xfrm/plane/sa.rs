@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{KeyError, Suite};
+use convoy_engine::registry::Drivers;
 use convoy_engine::registry::{Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
@@ -15,13 +17,11 @@ use convoy_ipsec::sa::{
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
-use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaFlags};
+use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaDirection, SaFlags};
 
 use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
-use crate::drivers::Drivers;
-use crate::site::KeyMaterial;
 use crate::xfrm::Moment;
 
 /// Hop limit of outer headers, as Linux gives it.
@@ -39,36 +39,28 @@ pub(super) struct Surroundings {
     pub(super) legacy: bool,
 }
 
-/// Our address and the peer's.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
-    /// From here.
-    Outbound,
-    /// To here.
-    Inbound,
+/// The direction that a daemon asked for.
+pub(in crate::xfrm) const fn direction_of(said: SaDirection) -> Direction {
+    match said {
+        SaDirection::Out => Direction::Outbound,
+        SaDirection::In => Direction::Inbound,
+    }
 }
 
-impl Way {
-    pub(super) fn direction(self) -> Direction {
-        match self {
-            Self::Outbound => Direction::Outbound,
-            Self::Inbound => Direction::Inbound,
-        }
+/// Our port of UDP encapsulation.
+pub(super) const fn local_port(direction: Direction, encap: &Encap) -> u16 {
+    match direction {
+        Direction::Outbound => encap.source_port,
+        Direction::Inbound => encap.destination_port,
     }
+}
 
-    pub(super) const fn local_port(self, encap: &Encap) -> u16 {
-        match self {
-            Self::Outbound => encap.source_port,
-            Self::Inbound => encap.destination_port,
-        }
-    }
-
-    pub(super) fn endpoints(self, sa: &Sa) -> Endpoints {
-        let (source, destination) = (sa.info.source, sa.info.destination);
-        match self {
-            Self::Outbound => Endpoints { local: source, remote: destination },
-            Self::Inbound => Endpoints { local: destination, remote: source },
-        }
+/// Our address and the peer's.
+fn endpoints(direction: Direction, sa: &Sa) -> Endpoints {
+    let (source, destination) = (sa.info.source, sa.info.destination);
+    match direction {
+        Direction::Outbound => Endpoints { local: source, remote: destination },
+        Direction::Inbound => Endpoints { local: destination, remote: source },
     }
 }
 
@@ -76,7 +68,7 @@ impl Way {
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) protocol: IpsecProtocol,
-    pub(super) material: KeyMaterial,
+    pub(super) material: SaKeyMaterial,
 }
 
 /// What an SA is known by here.
@@ -111,10 +103,10 @@ impl Surroundings {
         lease: Arc<Lease>,
         source_is_here: bool,
     ) -> Result<OutboundSpec, Refusal> {
-        let driver = self.driver(sa, &keys.material, Way::Outbound)?;
+        let driver = self.driver(sa, &keys.material, Direction::Outbound)?;
         let key = driver.seal_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(OutboundSpec {
-            sa: spec(sa, keys, known, Way::Outbound)?,
+            sa: spec(sa, keys, known, Direction::Outbound)?,
             key: Arc::new(key).into(),
             source_is_here,
             outer: outer(sa),
@@ -131,10 +123,10 @@ impl Surroundings {
         keys: &Keys,
         known: Known,
     ) -> Result<InboundSpec, Refusal> {
-        let driver = self.driver(sa, &keys.material, Way::Inbound)?;
+        let driver = self.driver(sa, &keys.material, Direction::Inbound)?;
         let key = driver.open_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(InboundSpec {
-            sa: spec(sa, keys, known, Way::Inbound)?,
+            sa: spec(sa, keys, known, Direction::Inbound)?,
             key: Arc::new(key).into(),
             from_peer_only: honoured::selects_source(sa),
             ecn: !sa.info.flags.any(SaFlags::NO_ECN),
@@ -143,8 +135,13 @@ impl Surroundings {
         })
     }
 
-    fn driver(&self, sa: &Sa, material: &KeyMaterial, way: Way) -> Result<Ready, Refusal> {
-        let peer = way.endpoints(sa).remote;
+    fn driver(
+        &self,
+        sa: &Sa,
+        material: &SaKeyMaterial,
+        direction: Direction,
+    ) -> Result<Ready, Refusal> {
+        let peer = endpoints(direction, sa).remote;
         self.drivers.for_daemon(material.suite(), peer, sa.if_id).map_err(no_driver)
     }
 
@@ -153,9 +150,9 @@ impl Surroundings {
         &self,
         old: &OutboundSpec,
         sa: &Sa,
-        material: &KeyMaterial,
+        material: &SaKeyMaterial,
     ) -> Result<Option<OutboundSpec>, Refusal> {
-        let driver = self.driver(sa, material, Way::Outbound)?;
+        let driver = self.driver(sa, material, Direction::Outbound)?;
         if driver.tier() == Some(old.key.tier()) {
             return Ok(None);
         }
@@ -168,9 +165,9 @@ impl Surroundings {
         &self,
         old: &InboundSpec,
         sa: &Sa,
-        material: &KeyMaterial,
+        material: &SaKeyMaterial,
     ) -> Result<Option<InboundSpec>, Refusal> {
-        let driver = self.driver(sa, material, Way::Inbound)?;
+        let driver = self.driver(sa, material, Direction::Inbound)?;
         if driver.tier() == Some(old.key.tier()) {
             return Ok(None);
         }
@@ -180,7 +177,7 @@ impl Surroundings {
 }
 
 /// The part that both directions have.
-fn spec(sa: &Sa, keys: &Keys, known: Known, way: Way) -> Result<SaSpec, Refusal> {
+fn spec(sa: &Sa, keys: &Keys, known: Known, direction: Direction) -> Result<SaSpec, Refusal> {
     let Known { serial, numbers: (reqid, named), worker, counters } = known;
     let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
     Ok(SaSpec {
@@ -191,8 +188,8 @@ fn spec(sa: &Sa, keys: &Keys, known: Known, way: Way) -> Result<SaSpec, Refusal>
         named,
         protocol: keys.protocol,
         mode: mode(sa),
-        endpoints: way.endpoints(sa),
-        encap: encap(sa, way),
+        endpoints: endpoints(direction, sa),
+        encap: encap(sa, direction),
         esn: sa.info.flags.any(SaFlags::ESN),
         salt: keys.material.salt(),
         lifetime: lifetime(sa, keys.material.suite()),
@@ -202,10 +199,10 @@ fn spec(sa: &Sa, keys: &Keys, known: Known, way: Way) -> Result<SaSpec, Refusal>
 }
 
 /// The same SA with what a daemon may change of a live one in both directions.
-fn changed(old: &SaSpec, suite: Suite, sa: &Sa, way: Way) -> SaSpec {
+fn changed(old: &SaSpec, suite: Suite, sa: &Sa, direction: Direction) -> SaSpec {
     SaSpec {
-        endpoints: way.endpoints(sa),
-        encap: encap(sa, way),
+        endpoints: endpoints(direction, sa),
+        encap: encap(sa, direction),
         lifetime: lifetime(sa, suite),
         ..old.clone()
     }
@@ -213,7 +210,7 @@ fn changed(old: &SaSpec, suite: Suite, sa: &Sa, way: Way) -> SaSpec {
 
 /// The same outbound SA with what a daemon may change of a live one.
 pub(super) fn changed_outbound(old: &OutboundSpec, sa: &Sa) -> OutboundSpec {
-    OutboundSpec { sa: changed(&old.sa, old.key.suite(), sa, Way::Outbound), ..old.clone() }
+    OutboundSpec { sa: changed(&old.sa, old.key.suite(), sa, Direction::Outbound), ..old.clone() }
 }
 
 /// The same outbound SA on another path.
@@ -224,7 +221,7 @@ pub(super) fn with_path_mtu(old: &OutboundSpec, path_mtu: u16) -> OutboundSpec {
 /// The same inbound SA with what a daemon may change of a live one.
 pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
     InboundSpec {
-        sa: changed(&old.sa, old.key.suite(), sa, Way::Inbound),
+        sa: changed(&old.sa, old.key.suite(), sa, Direction::Inbound),
         from_peer_only: honoured::selects_source(sa),
         ecn: !sa.info.flags.any(SaFlags::NO_ECN),
         replay_window: honoured::window(sa),
@@ -237,11 +234,11 @@ fn mode(sa: &Sa) -> Mode {
     if sa.info.mode == convoy_xfrm::Mode::Transport { Mode::Transport } else { Mode::Tunnel }
 }
 
-fn encap(sa: &Sa, way: Way) -> Option<UdpEncap> {
+fn encap(sa: &Sa, direction: Direction) -> Option<UdpEncap> {
     let encap = sa.encap?;
-    let (local_port, remote_port) = match way {
-        Way::Outbound => (encap.source_port, encap.destination_port),
-        Way::Inbound => (encap.destination_port, encap.source_port),
+    let (local_port, remote_port) = match direction {
+        Direction::Outbound => (encap.source_port, encap.destination_port),
+        Direction::Inbound => (encap.destination_port, encap.source_port),
     };
     let seconds = Some(sa.nat_keepalive).filter(|seconds| *seconds > 0);
     let keepalive = seconds.map(|seconds| Duration::from_secs(seconds.into()));
