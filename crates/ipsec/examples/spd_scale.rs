@@ -13,7 +13,6 @@ use std::time::Instant;
 use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes, time_stamp};
 use convoy_engine::registry;
 use convoy_ipsec::clock::Now;
-use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
     HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
