@@ -207,7 +207,7 @@ fn case(reason: DropReason) -> Case {
             let lease = pair.out.lease.clone();
             let spec = OutboundSpec {
                 sa: SaSpec { worker: WorkerId(9), ..Setup::default().outbound().sa },
-                lease: lease.into(),
+                lease,
                 ..Setup::default().outbound()
             };
             let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));

@@ -308,7 +308,7 @@ fn packets_under_way_are_judged_by_the_picture_that_they_met() {
         let mut snapshot = Snapshot::new(Spd::new(policies).unwrap());
         let counters = counters.clone();
         let sa = InboundSpec {
-            sa: SaSpec { reqid: ReqId(reqid), counters: counters.into(), ..setup.inbound().sa },
+            sa: SaSpec { reqid: ReqId(reqid), counters, ..setup.inbound().sa },
             ..setup.inbound()
         };
         snapshot.add_inbound(SaSlot(0), Arc::new(sa)).unwrap();

@@ -573,7 +573,7 @@ fn one_key_of_aes_cbc_may_have_several_sas() {
     }
     let leases = || -> Vec<_> {
         let picture = published.current();
-        picture.outbound_sas().map(|(_, sa)| Arc::as_ptr(&sa.lease)).collect()
+        picture.outbound_sas().map(|(_, sa)| Arc::as_ptr(sa.lease.as_arc())).collect()
     };
     let all: std::collections::HashSet<_> = leases().into_iter().collect();
     assert_eq!(all.len(), 3, "each has sequence numbers of its own");
@@ -769,7 +769,7 @@ fn an_update_of_a_live_sa_changes_its_limits_and_keeps_its_numbers() {
     ask(&mut kernel, Request::UpdSa(Box::new(change)), 1).unwrap();
     let [after] = &outbounds(&published)[..] else { panic!() };
     assert_eq!(after.lifetime.hard.packets, Some(99));
-    assert!(Arc::ptr_eq(&after.lease, &before.lease) && Arc::ptr_eq(&after.key, &before.key));
+    assert!(after.lease == before.lease && after.key == before.key);
     let unknown = ask(&mut kernel, Request::UpdSa(Box::new(outbound(3, 3))), 1).unwrap_err();
     assert_eq!(unknown.errno, Errno::ESRCH);
 }
