@@ -1,9 +1,9 @@
 //! F7 and F8: the crypto library by itself.
 
-use super::Experiment;
 use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use super::page::{Goals, Headlines, command, left_out};
 use super::points::{count, distinct, fact, names, per, text, times};
+use super::{Experiment, dpdk};
 use crate::results::{CONVOY, FLOOR, Name, Point, Results};
 
 /// The step that measures all of it.
@@ -110,6 +110,14 @@ fn rates(results: &Results, best: &str) -> Figure {
             charts.push(Chart { heading: suite.to_owned(), kind: Kind::Lines(lines) });
         }
     }
+    let beside_dpdk = dpdk::charts(results);
+    let mut caption =
+        "Text that one thread protects in a second against its length, by Convoy's ways in and by the fastest way into each peer."
+            .to_owned();
+    if !beside_dpdk.is_empty() {
+        caption += " DPDK's devices stand in charts of their own, which compare short windows taken in turn, and those alone.";
+    }
+    charts.extend(beside_dpdk);
     let xcbc = per_byte(results, best, |size| size == 2048.0);
     let mut goals = Goals::default();
     goals.at_least(
@@ -120,8 +128,7 @@ fn rates(results: &Results, best: &str) -> Figure {
     Figure {
         id: "F7".to_owned(),
         title: "The multi-buffer library".to_owned(),
-        caption: "Text that one thread protects in a second against its length, by Convoy's ways in and by the fastest way into each peer."
-            .to_owned(),
+        caption,
         command: command(results, Experiment::MultiBuffer, STEP),
         charts,
         studied: vec![Studied {
@@ -130,13 +137,16 @@ fn rates(results: &Results, best: &str) -> Figure {
             ours: xcbc.map(|value| format!("{} cycles a byte", number(value.middle))),
         }],
         goals: goals.into(),
-        notes: vec![
+        notes: [
             "A sample is a burst of packets of one length, over and over, divided by its bytes. The first and last eighth of samples are dropped, \
              the rest is sorted, and the outer quarters dropped. Setting a key up is not measured."
                 .to_owned(),
             "What is hashed is 24 bytes longer than what is encrypted: ESP header and IV.".to_owned(),
             "Cycles are of the time-stamp counter.".to_owned(),
-        ],
+        ]
+        .into_iter()
+        .chain(dpdk::notes(results))
+        .collect(),
         left_out: left_out(results, Experiment::MultiBuffer),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::many_tunnels;
 use super::one_tunnel::{self, DRIVERS, FRAME, FRAMES, PORTABLE, esp_text};
-use super::{Experiment, Id, multi_buffer};
+use super::{Experiment, Id, dpdk, multi_buffer};
 use crate::results::LeftOut;
 
 /// How much is measured.
@@ -200,6 +200,26 @@ impl Plan<'_> {
         );
         let points = (sizes.len() * tiers.len() * multi_buffer::SUITES.len()) as f64;
         self.add(Experiment::MultiBuffer, multi_buffer::STEP, &words, points * (time + 0.04));
+        self.dpdk(&sizes);
+    }
+
+    /// DPDK's devices in turn with Convoy.
+    fn dpdk(&mut self, sizes: &[usize]) {
+        if self.machine.processors < 2 {
+            self.leave_out(
+                "F7: DPDK's crypto devices",
+                "the main thread of DPDK's program needs a second processor, and there is one",
+            );
+            return;
+        }
+        let suites = multi_buffer::SUITES.join(",");
+        let sizes = list(sizes.iter().copied());
+        let (words, seconds) = match self.effort {
+            Effort::Quick => (format!("dpdk --suite {suites} --quick"), 8.0),
+            Effort::Usual => (format!("dpdk --suite {suites} --sizes {sizes}"), 45.0),
+            Effort::Full => (format!("dpdk --suite {suites} --sizes {sizes} --rounds 61"), 180.0),
+        };
+        self.add(Experiment::MultiBuffer, dpdk::STEP, &words, seconds);
     }
 
     fn look_aside(&mut self) {
@@ -279,12 +299,32 @@ mod tests {
     }
 
     #[test]
+    fn dpdk_is_asked_for_the_suites_and_sizes_of_the_library() {
+        let only = ["F7".parse().unwrap()];
+        let words = |effort| {
+            let (steps, _) = steps(&only, &[], effort, &machine());
+            assert_eq!(named(&steps, Experiment::MultiBuffer), [multi_buffer::STEP, dpdk::STEP]);
+            steps.iter().map(|step| step.arguments.join(" ")).collect::<Vec<_>>()
+        };
+        let all = words(Effort::Usual);
+        let sizes = |words: &str| {
+            let list = words.split(' ').skip_while(|word| *word != "--sizes").nth(1);
+            list.map(|list| list.split(',').count())
+        };
+        // As many as the program takes.
+        assert_eq!((sizes(&all[0]), sizes(&all[1])), (Some(32), Some(32)));
+        let suites = multi_buffer::SUITES.join(",");
+        assert_eq!(words(Effort::Quick)[1], format!("dpdk --suite {suites} --quick --json"));
+        assert!(words(Effort::Full)[1].contains("--rounds 61"));
+    }
+
+    #[test]
     fn what_the_machine_cannot_is_named() {
         let one = Machine { processors: 1, portable_is_soft: false, ..machine() };
         let (steps, left_out) = steps(&[], &[], Effort::Usual, &one);
         assert!(named(&steps, Experiment::ManyTunnels).is_empty());
         assert!(named(&steps, Experiment::LookAside).is_empty());
-        for what in ["F4", "F9", "the portable tier"] {
+        for what in ["F4", "F7: DPDK", "F9", "the portable tier"] {
             assert!(left_out.iter().any(|one| one.what.starts_with(what)), "{what}: {left_out:?}");
         }
         assert!(!steps.iter().any(|step| step.arguments.join(" ").contains(PORTABLE)));

@@ -7,6 +7,7 @@ pub mod build;
 pub mod check;
 pub mod compare;
 mod crypto;
+pub mod dpdk;
 mod engine;
 mod esp;
 pub mod fields;

@@ -121,11 +121,33 @@ fn multi_buffer(report: &mut Results) {
     merge::add(report, Experiment::MultiBuffer, "sizes and tiers", results);
 }
 
+fn dpdk(report: &mut Results) {
+    let mut results = Results::new("dpdk", report_head(report));
+    for size in [64_usize, 1408] {
+        let place = Fields::default()
+            .with("suite", "aes-128-gcm-16")
+            .with("direction", "seal")
+            .with("size", size)
+            .with("burst", 32_usize)
+            .with("tier", "vaes256");
+        let (own, device) = (convoy("vaes256"), Name::new("dpdk", "crypto_aesni_mb"));
+        let library = Fields::default().with("library", "intel-ipsec-mb 1.3.0");
+        let bytes = size as f64;
+        let draft = Draft::new("cycles per packet in short windows", "cycles", Better::Less, place)
+            .fact("text_bytes", bytes)
+            .series(&own, &[bytes; 7])
+            .series_with(&device, &[1.5 * bytes; 7], library);
+        results.add(draft.ratio(&device, &own, Better::More));
+    }
+    merge::add(report, Experiment::MultiBuffer, "in turn with DPDK", results);
+}
+
 fn report() -> Results {
     let mut report = Results::new("report", report_head(&Results::new("report", &head())));
     one_tunnel(&mut report);
     many_tunnels(&mut report);
     multi_buffer(&mut report);
+    dpdk(&mut report);
     report
 }
 
@@ -204,6 +226,25 @@ fn the_librarys_figures_show_the_fastest_way_into_a_peer() {
     let headlines = page::headlines(&report());
     let first = &headlines[0];
     assert!(first.figure == "F7" && first.value.middle == 2.0 && first.is_reached(), "{first:?}");
+}
+
+#[test]
+fn dpdks_devices_stand_beside_the_bursts_that_they_took_turns_with() {
+    let figures = page::figures(&report(), &[]);
+    let f7 = figure(&figures, "F7");
+    let chart = f7.charts.len() - 1;
+    assert_eq!(f7.charts[chart].heading, "aes-128-gcm-16, in turn with DPDK's devices");
+    let gigabits = |factor: f64| [64.0, 1408.0].map(|size| (size, 8.0 * MHZ / 1e3 / factor));
+    near(&values(f7, chart, "Convoy, bursts of 32"), &gigabits(1.0));
+    near(&values(f7, chart, "DPDK crypto_aesni_mb (intel-ipsec-mb 1.3.0)"), &gigabits(1.5));
+    assert!(f7.caption.contains("short windows taken in turn"), "{}", f7.caption);
+    let ratios = "in Convoy's: 1.5 (1.5 to 1.5) at 64 bytes, 1.5 (1.5 to 1.5) at 1,408 bytes.";
+    assert!(f7.notes.iter().any(|note| note.ends_with(ratios)), "{:?}", f7.notes);
+    // Where it was not measured, nothing is said of it.
+    let mut without = Results::new("report", report_head(&report()));
+    multi_buffer(&mut without);
+    let f7 = page::figures(&without, &[]).into_iter().find(|figure| figure.id == "F7").unwrap();
+    assert!(!f7.caption.contains("DPDK") && !f7.notes.iter().any(|note| note.contains("DPDK")));
 }
 
 #[test]

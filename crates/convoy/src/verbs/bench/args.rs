@@ -18,6 +18,9 @@ pub enum BenchWhat {
     /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb, OpenSSL and other peers in turn.
     #[command(after_help = BENCH_CRYPTO)]
     Crypto(BenchCryptoArgs),
+    /// DPDK's crypto devices over intel-ipsec-mb, by DPDK's own program, and Convoy's bursts, in turn.
+    #[command(after_help = super::DPDK_HELP)]
+    Dpdk(super::DpdkArgs),
     /// ESP from end to end in memory: what the pipelines add to the cryptography, and whether every
     /// packet arrives.
     #[command(after_help = super::ESP_HELP)]

@@ -33,7 +33,7 @@ from.
 
   F1 to F3    AES-GCM through one tunnel on one core (the Linux kernel, 2010): throughput and cycles by frame size
   F4 to F6    the same through many tunnels on all processors
-  F7 and F8   the crypto library alone (multi-buffer IPsec, 2012): three suites by size, and tiers of the processor
+  F7 and F8   the crypto library alone (multi-buffer IPsec, 2012): three suites by size, DPDK's devices, tiers of the processor
   F9 to F12   software beside a look-aside device (VPP, 2018): rate at 0.01 % loss, latency, variability
   F13         whole gateways: from a result of interop/throughput/compare.py, given to --with
   F14 to F16  a web server (nginx, 2015), where nginx is installed
