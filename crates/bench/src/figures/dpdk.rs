@@ -4,9 +4,9 @@ use super::Experiment;
 use super::chart::{Axis, Chart, Dot, Kind, Line, Lines, Role, number};
 use super::page::command;
 use super::points::{count, distinct, fact, names, per, ratio, spread, text, times};
-use crate::results::dpdk::{LIBRARY, QUANTITY};
+use crate::results::dpdk::QUANTITY;
 use crate::results::fields::Value as Field;
-use crate::results::{Name, Point, Results};
+use crate::results::{LIBRARY, Name, Point, Results};
 
 /// The step that measures them.
 pub(super) const STEP: &str = "in turn with DPDK";

@@ -3,11 +3,14 @@
 use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use super::page::{Goals, Headlines, command, left_out};
 use super::points::{count, distinct, fact, names, per, text, times};
-use super::{Experiment, dpdk};
-use crate::results::{CONVOY, FLOOR, Name, Point, Results};
+use super::{Experiment, dpdk, merge};
+use crate::results::fields::Value as Field;
+use crate::results::{CONVOY, FLOOR, LIBRARY, Name, Point, Results, Series};
 
 /// The step that measures all of it.
 pub(super) const STEP: &str = "sizes and tiers";
+/// The step that measures another version of intel-ipsec-mb.
+pub(super) const OTHER: &str = "sizes and tiers, another intel-ipsec-mb";
 /// The suites of the study, and AES-GCM.
 pub(super) const SUITES: [&str; 3] =
     ["aes-128-cbc+hmac-sha1-96", "aes-128-cbc+aes-xcbc-96", "aes-128-gcm-16"];
@@ -22,6 +25,8 @@ const LONG: f64 = 1024.0;
 /// The tier that others are set beside.
 const BASE: &str = "aesni";
 const QUANTITY: &str = "cycles per packet";
+/// What a manager's name ends with where the library does not tell it, because flags chose it.
+const BY_FLAGS: &str = ", by flags";
 
 /// What a series is called where several ways into a library are drawn.
 fn told(name: &Name) -> String {
@@ -39,9 +44,15 @@ fn told(name: &Name) -> String {
 
 /// Points of a suite on a tier.
 fn points<'a>(results: &'a Results, suite: &str, tier: &str) -> Vec<&'a Point> {
-    let all = results.of(Experiment::MultiBuffer, QUANTITY);
-    all.filter(|point| text(point, "suite") == Some(suite) && text(point, "tier") == Some(tier))
-        .collect()
+    of_step(results, STEP, suite, tier)
+}
+
+/// The same of a step.
+fn of_step<'a>(results: &'a Results, step: &str, suite: &str, tier: &str) -> Vec<&'a Point> {
+    let place = [(merge::STEP, step), ("suite", suite), ("tier", tier)];
+    let is_there =
+        |point: &&Point| place.iter().all(|(name, word)| text(point, name) == Some(*word));
+    results.of(Experiment::MultiBuffer, QUANTITY).filter(is_there).collect()
 }
 
 /// The best tier that was measured: tiers stand in rising order in the machine.
@@ -175,19 +186,15 @@ fn tiers(results: &Results, best: &str) -> Figure {
         let base = points(results, suite, BASE);
         let mut series = Vec::new();
         for tier in &results.machine.tiers {
-            let dot = |point: &&Point| {
-                let size = count(point, "size")?;
-                let base = base.iter().find(|base| count(base, "size") == Some(size))?;
-                let own = |point: &Point| Some(point.series.first()?.summary);
-                Some(Dot { x: size, y: per(own(base)?.median, &own(point)?) })
-            };
-            let dots: Vec<Dot> = points(results, suite, tier).iter().filter_map(dot).collect();
+            let points = points(results, suite, tier);
+            let dots = beside(&base, &points, |point| point.series.first());
             let role = if tier == best { Role::Convoy } else { Role::Base };
             if !dots.is_empty() {
                 series.push(Line { name: tier.clone(), role, dots });
             }
         }
         series.reverse();
+        series.extend(managers(results, suite));
         let lines = Lines {
             x: Axis::linear("text", "bytes"),
             y: Axis::linear(&format!("speed, {BASE} = 1"), ""),
@@ -200,17 +207,58 @@ fn tiers(results: &Results, best: &str) -> Figure {
     Figure {
         id: "F8".to_owned(),
         title: "Tiers of the processor".to_owned(),
-        caption: "How much faster the library is with each tier of instructions than with AES-NI in registers of 128 bits."
+        caption: "How much faster the library is with each tier of instructions than with AES-NI in registers of 128 bits; and how much faster than that \
+                  intel-ipsec-mb is with each manager that this processor starts, by its fastest way in."
             .to_owned(),
         command: command(results, Experiment::MultiBuffer, STEP),
         charts,
         studied: Vec::new(),
         goals: Vec::new(),
         notes: vec![
-            "Tiers were measured one after the other: differences of a few per cent say nothing.".to_owned(),
+            "Tiers were measured one after the other: differences of a few per cent say nothing. A manager is one that uses no more of the processor than the \
+             tier it took turns with; where one goes with several tiers, the first is drawn."
+                .to_owned(),
         ],
         left_out: Vec::new(),
     }
+}
+
+/// Speed of a series of each of `points` beside Convoy's at the same length in `base`.
+fn beside<'a>(
+    base: &[&Point],
+    points: &[&'a Point],
+    series: impl Fn(&'a Point) -> Option<&'a Series>,
+) -> Vec<Dot> {
+    let dot = |point: &&'a Point| {
+        let size = count(point, "size")?;
+        let base = base.iter().find(|base| count(base, "size") == Some(size))?;
+        let least = base.series.first()?.summary.median;
+        Some(Dot { x: size, y: per(least, &series(point)?.summary) })
+    };
+    points.iter().filter_map(dot).collect()
+}
+
+/// A line for each manager of each intel-ipsec-mb, beside Convoy in the same step.
+fn managers(results: &Results, suite: &str) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for step in [STEP, OTHER] {
+        let base = of_step(results, step, suite, BASE);
+        for tier in &results.machine.tiers {
+            let points = of_step(results, step, suite, tier);
+            let manager = |name: &Name| {
+                let series = points.iter().find_map(|point| point.series(name))?;
+                let manager = series.facts.get(LIBRARY).and_then(Field::text)?;
+                Some(manager.trim_end_matches(BY_FLAGS).to_owned())
+            };
+            let named = drawn(&points).into_iter().find_map(|name| Some((name, manager(name)?)));
+            let Some((wanted, name)) = named else { continue };
+            let dots = beside(&base, &points, |point| point.series(wanted));
+            if !dots.is_empty() && lines.iter().all(|line| line.name != name) {
+                lines.push(Line { name, role: Role::Peer, dots });
+            }
+        }
+    }
+    lines
 }
 
 /// For the top of the page: Convoy beside the fastest peer.

@@ -2,7 +2,7 @@
 
 use super::build::Draft;
 use super::fields::Fields;
-use super::{Better, CONVOY, Name, Results};
+use super::{Better, CONVOY, LIBRARY, Name, Results};
 use crate::dpdk::report::Report;
 use crate::dpdk::rounds::Point;
 use crate::dpdk::{BURST, PACKETS, WINDOWS};
@@ -12,8 +12,6 @@ use crate::workload::Direction;
 pub const QUANTITY: &str = "cycles per packet in short windows";
 /// Who DPDK's devices are among series.
 pub const WHO: &str = "dpdk";
-/// The fact of a series that names the library which a device is made of.
-pub const LIBRARY: &str = "library";
 
 impl Report {
     /// In the form of all benches.

@@ -58,6 +58,10 @@ fn a_point_is_measured_and_told_in_json() {
     assert!(convoy.name.is_convoy() && convoy.summary.mean > 1.0, "{point:?}");
     // Everybody is given every burst.
     assert!(point.series.iter().all(|series| series.rounds.len() == convoy.rounds.len()));
+    for series in point.series.iter().filter(|series| series.name.who == "ipsec-mb") {
+        let library = series.facts.get("library").and_then(Value::text);
+        assert!(library.is_some_and(|name| name.starts_with("intel-ipsec-mb ")), "{series:?}");
+    }
     assert!(results.command.contains("--burst 16") && results.machine.load_after.is_some());
     // Whoever takes part has a version, and whoever does not a reason.
     for peer in ["ipsec-mb", "openssl", "aws-lc", "boringssl"] {
@@ -447,6 +451,7 @@ fn reports_that_cannot_be_are_refused_before_anything_is_measured() {
         (&["--from", stored, "--out", &out], "results of convoy bench crypto, not of a report"),
         (&["--from", &path("cut.json"), "--out", &out], "cut.json: the file is cut off"),
         (&["--from", &path("none.json"), "--out", &out], "none.json: No such file"),
+        (&["--ipsec-mb", "a,b,c", "--out", &out], "--ipsec-mb: two at most"),
         (&["--with", stored, "--out", &out], "results of convoy bench crypto; use those of"),
         (&["--out", &path("file/below")], "cannot write there"),
     ] {

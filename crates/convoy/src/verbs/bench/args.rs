@@ -138,7 +138,7 @@ pub struct BenchCryptoArgs {
     /// OpenSSL's libcrypto, instead of the system's.
     #[arg(long, value_name = "PATH")]
     pub openssl: Option<PathBuf>,
-    /// Instruction sets of intel-ipsec-mb: sse, sse-sha, avx2-t1, avx2-t2, avx512-t1, avx512-t2;
+    /// Instruction sets of intel-ipsec-mb: sse, sse-sha, avx (of version 1 alone), avx2-t1, avx2-t2, avx512-t1, avx512-t2;
     /// type 1 does without VAES and SHA-NI. "auto" takes the best that starts here and uses no more than
     /// Convoy's tier; the report says which.
     #[arg(long, value_name = "NAME", default_value = "auto")]
