@@ -51,6 +51,7 @@ needs=(
     "/usr/include/dpdk/rte_cryptodev.h|libdpdk-dev|tests with crypto devices of DPDK"
     "dpkg-source|dpkg-dev|OpenSSL's own tests with the OpenSSL provider"
     "prove|perl|OpenSSL's own tests with the OpenSSL provider"
+    "dpdk-test-crypto-perf|dpdk|the bench beside crypto devices of DPDK"
     "ab|apache2-utils|a test of the TLS bench with Apache Bench"
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
     "llvm-mca-19|llvm-19|what kernels cost on processors that are not at hand"

@@ -4,6 +4,7 @@
 //! What the commands write is put together ([`merge`]), kept in one file, and drawn from it alone.
 
 pub mod chart;
+mod dpdk;
 mod gateways;
 mod look_aside;
 mod many_tunnels;

@@ -1,13 +1,17 @@
 //! F7 and F8: the crypto library by itself.
 
-use super::Experiment;
 use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use super::page::{Goals, Headlines, command, left_out};
 use super::points::{count, distinct, fact, names, per, text, times};
-use crate::results::{CONVOY, FLOOR, Name, Point, Results};
+use super::{Experiment, dpdk, merge};
+use crate::results::fields::Value as Field;
+use crate::results::{CONVOY, FLOOR, LIBRARY, Name, Point, Results, Series};
+use crate::stats::Summary;
 
 /// The step that measures all of it.
 pub(super) const STEP: &str = "sizes and tiers";
+/// The step that measures another version of intel-ipsec-mb.
+pub(super) const OTHER: &str = "sizes and tiers, another intel-ipsec-mb";
 /// The suites of the study, and AES-GCM.
 pub(super) const SUITES: [&str; 3] =
     ["aes-128-cbc+hmac-sha1-96", "aes-128-cbc+aes-xcbc-96", "aes-128-gcm-16"];
@@ -22,6 +26,8 @@ const LONG: f64 = 1024.0;
 /// The tier that others are set beside.
 pub(super) const BASE: &str = "aesni";
 const QUANTITY: &str = "cycles per packet";
+/// What a manager's name ends with where the library does not tell it, because flags chose it.
+const BY_FLAGS: &str = ", by flags";
 
 /// What a series is called where several ways into a library are drawn.
 fn told(name: &Name) -> String {
@@ -39,9 +45,15 @@ fn told(name: &Name) -> String {
 
 /// Points of a suite on a tier.
 fn points<'a>(results: &'a Results, suite: &str, tier: &str) -> Vec<&'a Point> {
-    let all = results.of(Experiment::MultiBuffer, QUANTITY);
-    all.filter(|point| text(point, "suite") == Some(suite) && text(point, "tier") == Some(tier))
-        .collect()
+    of_step(results, STEP, suite, tier)
+}
+
+/// The same of a step.
+fn of_step<'a>(results: &'a Results, step: &str, suite: &str, tier: &str) -> Vec<&'a Point> {
+    let place = [(merge::STEP, step), ("suite", suite), ("tier", tier)];
+    let is_there =
+        |point: &&Point| place.iter().all(|(name, word)| text(point, name) == Some(*word));
+    results.of(Experiment::MultiBuffer, QUANTITY).filter(is_there).collect()
 }
 
 /// The best tier that was measured: tiers stand in rising order in the machine.
@@ -111,6 +123,14 @@ fn rates(results: &Results, best: &str) -> Figure {
             charts.push(Chart { heading: suite.to_owned(), kind: Kind::Lines(lines) });
         }
     }
+    let beside_dpdk = dpdk::charts(results);
+    let mut caption =
+        "Text that one thread protects in a second against its length, by Convoy's ways in and by the fastest way into each peer."
+            .to_owned();
+    if !beside_dpdk.is_empty() {
+        caption += " DPDK's devices stand in charts of their own, which compare short windows taken in turn, and those alone.";
+    }
+    charts.extend(beside_dpdk);
     let xcbc = per_byte(results, best, |size| size == 2048.0);
     let mut goals = Goals::default();
     goals.at_least(
@@ -121,8 +141,7 @@ fn rates(results: &Results, best: &str) -> Figure {
     Figure {
         id: "F7".to_owned(),
         title: "The multi-buffer library".to_owned(),
-        caption: "Text that one thread protects in a second against its length, by Convoy's ways in and by the fastest way into each peer."
-            .to_owned(),
+        caption,
         command: command(results, Experiment::MultiBuffer, STEP),
         charts,
         studied: vec![Studied {
@@ -131,13 +150,16 @@ fn rates(results: &Results, best: &str) -> Figure {
             ours: xcbc.map(|value| format!("{} cycles a byte", number(value.middle))),
         }],
         goals: goals.into(),
-        notes: vec![
+        notes: [
             "A sample is a burst of packets of one length, over and over, divided by its bytes. The first and last eighth of samples are dropped, \
              the rest is sorted, and the outer quarters dropped. Setting a key up is not measured."
                 .to_owned(),
             "What is hashed is 24 bytes longer than what is encrypted: ESP header and IV.".to_owned(),
             "Cycles are of the time-stamp counter.".to_owned(),
-        ],
+        ]
+        .into_iter()
+        .chain(dpdk::notes(results))
+        .collect(),
         left_out: left_out(results, Experiment::MultiBuffer),
     }
 }
@@ -162,22 +184,18 @@ fn faster(results: &Results, best: &str) -> Option<Value> {
 /// F8.
 fn tiers(results: &Results, best: &str) -> Figure {
     let mut charts = Vec::new();
-    let base = Name::new(CONVOY, BASE);
     for suite in SUITES {
         let mut series = Vec::new();
         for tier in results.machine.tiers.iter().filter(|tier| *tier != BASE) {
-            let own = Name::new(CONVOY, tier.as_str());
-            let dot = |point: &&Point| {
-                let ratio = point.ratios.iter().find(|pair| pair.of == base && pair.to == own)?;
-                Some(Dot { x: count(point, "size")?, y: times(1.0, &ratio.summary) })
-            };
-            let dots: Vec<Dot> = points(results, suite, tier).iter().filter_map(dot).collect();
+            let points = points(results, suite, tier);
+            let dots = beside(&points, |point| point.series.first());
             let role = if tier == best { Role::Convoy } else { Role::Base };
             if !dots.is_empty() {
                 series.push(Line { name: tier.clone(), role, dots });
             }
         }
         series.reverse();
+        series.extend(managers(results, suite));
         let lines = Lines {
             x: Axis::linear("text", "bytes"),
             y: Axis::linear(&format!("speed, {BASE} = 1"), ""),
@@ -190,17 +208,55 @@ fn tiers(results: &Results, best: &str) -> Figure {
     Figure {
         id: "F8".to_owned(),
         title: "Tiers of the processor".to_owned(),
-        caption: "How much faster the library is with each tier of instructions than with AES-NI in registers of 128 bits."
+        caption: "How much faster the library is with each tier of instructions than with AES-NI in registers of 128 bits; and how much faster than that \
+                  intel-ipsec-mb is with each manager that this processor starts, by its fastest way in."
             .to_owned(),
         command: command(results, Experiment::MultiBuffer, STEP),
         charts,
         studied: Vec::new(),
         goals: Vec::new(),
         notes: vec![
-            format!("Each tier took turns with {BASE}, burst by burst. On tiers below VAES hashes do without the SHA extensions."),
+            format!(
+                "Everybody took turns with Convoy on {BASE}, burst by burst. On tiers below VAES, Convoy's hashes do without the SHA extensions. A manager is one \
+                 that uses no more of the processor than the tier it took turns with; where one goes with several tiers, the first is drawn."
+            ),
         ],
         left_out: Vec::new(),
     }
+}
+
+/// Speed of a series of each point in that of Convoy on [`BASE`], which took turns with it.
+fn beside<'a>(points: &[&'a Point], series: impl Fn(&'a Point) -> Option<&'a Series>) -> Vec<Dot> {
+    let base = Name::new(CONVOY, BASE);
+    let dot = |point: &&'a Point| {
+        let (base, own) = (point.series(&base)?, series(point)?);
+        let rounds = base.rounds.iter().zip(&own.rounds).map(|(base, own)| base / own);
+        let ratio = Summary::of(&rounds.collect::<Vec<_>>())?;
+        Some(Dot { x: count(point, "size")?, y: times(1.0, &ratio) })
+    };
+    points.iter().filter_map(dot).collect()
+}
+
+/// A line for each manager of each intel-ipsec-mb, beside Convoy in the same step.
+fn managers(results: &Results, suite: &str) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for step in [STEP, OTHER] {
+        for tier in &results.machine.tiers {
+            let points = of_step(results, step, suite, tier);
+            let manager = |name: &Name| {
+                let series = points.iter().find_map(|point| point.series(name))?;
+                let manager = series.facts.get(LIBRARY).and_then(Field::text)?;
+                Some(manager.trim_end_matches(BY_FLAGS).to_owned())
+            };
+            let named = drawn(&points, tier).into_iter().find_map(|name| Some((name, manager(name)?)));
+            let Some((wanted, name)) = named else { continue };
+            let dots = beside(&points, |point| point.series(wanted));
+            if !dots.is_empty() && lines.iter().all(|line| line.name != name) {
+                lines.push(Line { name, role: Role::Peer, dots });
+            }
+        }
+    }
+    lines
 }
 
 /// For the top of the page: Convoy beside the fastest peer.

@@ -2,7 +2,7 @@
 
 use super::many_tunnels;
 use super::one_tunnel::{self, DRIVERS, FRAME, FRAMES, PORTABLE, esp_text};
-use super::{Experiment, Id, multi_buffer};
+use super::{Experiment, Id, dpdk, multi_buffer};
 use crate::results::LeftOut;
 
 /// How much is measured.
@@ -55,16 +55,24 @@ pub struct Step {
 /// What has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
 const NO_FEATURES: (&str, &str) = ("OPENSSL_ia32cap", "0");
 
-/// The commands that measure the figures `only`, or all if there are none of those, but for experiments whose results are
-/// `given`; and what is not measured, and why.
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Figures; all, if there are none.
+    pub only: Vec<Id>,
+    /// Experiments whose results are there.
+    pub given: Vec<Experiment>,
+    /// How much is measured.
+    pub effort: Effort,
+    /// Shared libraries of intel-ipsec-mb, instead of the system's; the second is measured in a step of its own.
+    pub ipsec_mb: Vec<String>,
+}
+
+/// The commands that measure what is wanted; and what is not measured, and why.
 #[must_use]
-pub fn steps(
-    only: &[Id],
-    given: &[Experiment],
-    effort: Effort,
-    machine: &Machine,
-) -> (Vec<Step>, Vec<LeftOut>) {
-    let mut plan = Plan { effort, machine, steps: Vec::new(), left_out: Vec::new() };
+pub fn steps(wanted: &Wanted, machine: &Machine) -> (Vec<Step>, Vec<LeftOut>) {
+    let mut plan = Plan { wanted, machine, steps: Vec::new(), left_out: Vec::new() };
+    let Wanted { only, given, .. } = wanted;
     for experiment in Experiment::ALL {
         let is_wanted = only.is_empty() || only.iter().any(|id| id.experiment() == experiment);
         match experiment {
@@ -91,7 +99,7 @@ pub(super) fn short(driver: &str) -> String {
 }
 
 struct Plan<'a> {
-    effort: Effort,
+    wanted: &'a Wanted,
     machine: &'a Machine,
     steps: Vec<Step>,
     left_out: Vec<LeftOut>,
@@ -124,7 +132,7 @@ impl Plan<'_> {
     fn one_tunnel(&mut self) {
         let tiers = self.tiers();
         let packets = list(FRAMES.iter().map(|frame| frame - FRAME));
-        let time = self.effort.of(1.0, 3.0, 15.0);
+        let time = self.wanted.effort.of(1.0, 3.0, 15.0);
         let words = format!(
             "esp --suite aes-128-gcm-16 --engine inline,{} --tier {tiers} --in-turn --sas 1 --sizes {packets} --mix none --burst 64 --seconds {time}",
             DRIVERS.join(",")
@@ -132,7 +140,7 @@ impl Plan<'_> {
         let each = FRAMES.len() as f64;
         self.add(Experiment::OneTunnel, one_tunnel::IN_TURN, &words, each * (time + 0.3));
         let texts = list(FRAMES.iter().map(|frame| esp_text(frame - FRAME)));
-        let time = self.effort.of(0.2, 1.0, 5.0);
+        let time = self.wanted.effort.of(0.2, 1.0, 5.0);
         let words = format!(
             "crypto --suite aes-128-gcm-16 --sizes {texts} --mix none --keys 1 --direction seal --peer openssl --time {time}"
         );
@@ -146,10 +154,10 @@ impl Plan<'_> {
             self.leave_out("F4 to F6: many tunnels on many cores", "there is one processor");
             return;
         }
-        let frames: &[usize] = self.effort.of(&[64, 512, 1458], &FRAMES, &FRAMES);
+        let frames: &[usize] = self.wanted.effort.of(&[64, 512, 1458], &FRAMES, &FRAMES);
         let packets = list(frames.iter().map(|frame| frame - FRAME));
         // Of fewer than three rounds there is no spread.
-        let (rounds, time) = self.effort.of((3, 0.15), (5, 1.0), (9, 6.0));
+        let (rounds, time) = self.wanted.effort.of((3, 0.15), (5, 1.0), (9, 6.0));
         let measure = format!("--rounds {rounds} --seconds {time} --suite aes-128-gcm-16");
         // Beside what is asked for, each run of a round makes its packets and warms up.
         let each = time + 2.0 * f64::from(rounds) * 0.08;
@@ -167,7 +175,7 @@ impl Plan<'_> {
             let portable = format!("--tier {PORTABLE}");
             self.add(experiment, many_tunnels::PLAIN, &words(&portable), points * each);
         }
-        let (rounds, time) = self.effort.of((5, 1.0), (15, 5.0), (45, 20.0));
+        let (rounds, time) = self.wanted.effort.of((5, 1.0), (15, 5.0), (45, 20.0));
         let each = time + 2.0 * f64::from(rounds) * 0.08;
         let measure = format!("--rounds {rounds} --seconds {time} --suite aes-128-gcm-16");
         let words = |workers: usize, sas: &str| {
@@ -180,7 +188,7 @@ impl Plan<'_> {
     }
 
     fn multi_buffer(&mut self) {
-        let sizes: Vec<usize> = match self.effort {
+        let sizes: Vec<usize> = match self.wanted.effort {
             Effort::Quick => vec![64, 256, 512, 1024, 1408, 2048],
             _ => (64..=2048).step_by(64).collect(),
         };
@@ -194,7 +202,7 @@ impl Plan<'_> {
             .collect();
         let beside = tiers.iter().find(|tier| **tier == multi_buffer::BASE);
         let beside = beside.map_or_else(String::new, |tier| format!(" --beside {tier}"));
-        let time = self.effort.of(0.06, 0.08, 0.5);
+        let time = self.wanted.effort.of(0.06, 0.08, 0.5);
         let words = format!(
             "crypto --suite {} --sizes {} --mix none --keys 1 --direction seal --api c-job,c-burst --tier {}{beside} --time {time}",
             multi_buffer::SUITES.join(","),
@@ -202,7 +210,36 @@ impl Plan<'_> {
             tiers.join(",")
         );
         let points = (sizes.len() * tiers.len() * multi_buffer::SUITES.len()) as f64;
-        self.add(Experiment::MultiBuffer, multi_buffer::STEP, &words, points * (time + 0.04));
+        let libraries = match self.wanted.ipsec_mb.as_slice() {
+            [] => vec![None],
+            named => named.iter().map(Some).collect(),
+        };
+        for (name, path) in [multi_buffer::STEP, multi_buffer::OTHER].into_iter().zip(libraries) {
+            self.add(Experiment::MultiBuffer, name, &words, points * (time + 0.04));
+            let option = path.map(|path| ["--ipsec-mb".to_owned(), path.clone()]);
+            let arguments = self.steps.last_mut().map(|step| &mut step.arguments);
+            arguments.into_iter().for_each(|all| all.extend(option.iter().flatten().cloned()));
+        }
+        self.dpdk(&sizes);
+    }
+
+    /// DPDK's devices in turn with Convoy.
+    fn dpdk(&mut self, sizes: &[usize]) {
+        if self.machine.processors < 2 {
+            self.leave_out(
+                "F7: DPDK's crypto devices",
+                "the main thread of DPDK's program needs a second processor, and there is one",
+            );
+            return;
+        }
+        let suites = multi_buffer::SUITES.join(",");
+        let sizes = list(sizes.iter().copied());
+        let (words, seconds) = match self.wanted.effort {
+            Effort::Quick => (format!("dpdk --suite {suites} --quick"), 8.0),
+            Effort::Usual => (format!("dpdk --suite {suites} --sizes {sizes}"), 45.0),
+            Effort::Full => (format!("dpdk --suite {suites} --sizes {sizes} --rounds 61"), 180.0),
+        };
+        self.add(Experiment::MultiBuffer, dpdk::STEP, &words, seconds);
     }
 
     fn look_aside(&mut self) {
@@ -213,7 +250,7 @@ impl Plan<'_> {
             );
             return;
         }
-        let (words, seconds) = match self.effort {
+        let (words, seconds) = match self.wanted.effort {
             Effort::Quick => ("forward --quick", 75.0),
             Effort::Usual => ("forward", 480.0),
             Effort::Full => ("forward --searches 15", 1500.0),
@@ -222,15 +259,15 @@ impl Plan<'_> {
     }
 
     fn web_server(&mut self) {
-        if self.effort == Effort::Quick {
+        if self.wanted.effort == Effort::Quick {
             self.leave_out(
                 "F14 to F16: a web server",
                 "--quick leaves them out: convoy bench tls --quick --json measures them, and --with takes its result",
             );
             return;
         }
-        let words = self.effort.of("tls --quick", "tls --quick", "tls");
-        let seconds = self.effort.of(180.0, 180.0, 1800.0);
+        let words = self.wanted.effort.of("tls --quick", "tls --quick", "tls");
+        let seconds = self.wanted.effort.of(180.0, 180.0, 1800.0);
         self.add(Experiment::WebServer, super::web_server::STEP, words, seconds);
     }
 }
@@ -248,30 +285,35 @@ mod tests {
         Machine { processors: 2, tiers, portable_is_soft: true }
     }
 
+    fn wanted(only: &[&str], effort: Effort) -> Wanted {
+        let only = only.iter().map(|id| id.parse().unwrap()).collect();
+        Wanted { only, given: Vec::new(), effort, ipsec_mb: Vec::new() }
+    }
+
     fn named(steps: &[Step], experiment: Experiment) -> Vec<&'static str> {
         steps.iter().filter(|step| step.experiment == experiment).map(|step| step.name).collect()
     }
 
     #[test]
     fn a_quick_report_takes_three_minutes_at_most_and_names_what_it_leaves_out() {
-        let (steps, left_out) = steps(&[], &[], Effort::Quick, &machine());
+        let (steps, left_out) = steps(&wanted(&[], Effort::Quick), &machine());
         let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
         assert!(seconds < 170.0, "{seconds}");
         assert!(left_out.iter().any(|one| one.what.starts_with("F13")), "{left_out:?}");
         assert!(left_out.iter().any(|one| one.what.starts_with("F14")), "{left_out:?}");
-        let (steps, _) = super::steps(&[], &[], Effort::Usual, &machine());
+        let (steps, _) = super::steps(&wanted(&[], Effort::Usual), &machine());
         let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
         assert!(seconds < 1200.0, "{seconds}");
     }
 
     #[test]
     fn only_what_is_wanted_is_measured() {
-        let only = ["F1".parse().unwrap(), "F2".parse().unwrap()];
-        let (steps, left_out) = steps(&only, &[], Effort::Usual, &machine());
+        let (steps, left_out) = steps(&wanted(&["F1", "F2"], Effort::Usual), &machine());
         assert_eq!(named(&steps, Experiment::OneTunnel), [one_tunnel::IN_TURN, one_tunnel::PLAIN]);
         assert_eq!((steps.len(), left_out.len()), (2, 0));
-        let given = [Experiment::OneTunnel, Experiment::Gateways];
-        let (others, left_out) = super::steps(&[], &given, Effort::Quick, &machine());
+        let given = vec![Experiment::OneTunnel, Experiment::Gateways];
+        let others = Wanted { given, ..wanted(&[], Effort::Quick) };
+        let (others, left_out) = super::steps(&others, &machine());
         assert!(named(&others, Experiment::OneTunnel).is_empty());
         assert!(left_out.iter().all(|one| !one.what.starts_with("F13")), "{left_out:?}");
         let words = steps[0].arguments.join(" ");
@@ -282,12 +324,44 @@ mod tests {
     }
 
     #[test]
+    fn dpdk_is_asked_for_the_suites_and_sizes_of_the_library() {
+        let words = |effort| {
+            let (steps, _) = steps(&wanted(&["F7"], effort), &machine());
+            assert_eq!(named(&steps, Experiment::MultiBuffer), [multi_buffer::STEP, dpdk::STEP]);
+            steps.iter().map(|step| step.arguments.join(" ")).collect::<Vec<_>>()
+        };
+        let all = words(Effort::Usual);
+        let sizes = |words: &str| {
+            let list = words.split(' ').skip_while(|word| *word != "--sizes").nth(1);
+            list.map(|list| list.split(',').count())
+        };
+        // As many as the program takes.
+        assert_eq!((sizes(&all[0]), sizes(&all[1])), (Some(32), Some(32)));
+        let suites = multi_buffer::SUITES.join(",");
+        assert_eq!(words(Effort::Quick)[1], format!("dpdk --suite {suites} --quick --json"));
+        assert!(words(Effort::Full)[1].contains("--rounds 61"));
+    }
+
+    #[test]
+    fn libraries_that_are_named_are_measured_one_after_the_other() {
+        let paths = ["/lib/old mb.so.1", "/lib/mb.so.2"].map(str::to_owned);
+        let two = Wanted { ipsec_mb: paths.to_vec(), ..wanted(&["F8"], Effort::Quick) };
+        let (steps, _) = steps(&two, &machine());
+        let names = [multi_buffer::STEP, multi_buffer::OTHER, dpdk::STEP];
+        assert_eq!(named(&steps, Experiment::MultiBuffer), names);
+        for (step, path) in steps.iter().zip(&paths) {
+            assert!(step.arguments.ends_with(&["--ipsec-mb".to_owned(), path.clone()]), "{step:?}");
+        }
+        assert!(!steps[2].arguments.contains(&"--ipsec-mb".to_owned()));
+    }
+
+    #[test]
     fn what_the_machine_cannot_is_named() {
         let one = Machine { processors: 1, portable_is_soft: false, ..machine() };
-        let (steps, left_out) = steps(&[], &[], Effort::Usual, &one);
+        let (steps, left_out) = steps(&wanted(&[], Effort::Usual), &one);
         assert!(named(&steps, Experiment::ManyTunnels).is_empty());
         assert!(named(&steps, Experiment::LookAside).is_empty());
-        for what in ["F4", "F9", "the portable tier"] {
+        for what in ["F4", "F7: DPDK", "F9", "the portable tier"] {
             assert!(left_out.iter().any(|one| one.what.starts_with(what)), "{what}: {left_out:?}");
         }
         assert!(!steps.iter().any(|step| step.arguments.join(" ").contains(PORTABLE)));

@@ -2,7 +2,7 @@
 
 use super::build::Draft;
 use super::fields::Fields;
-use super::{About, Better, Bound, CONVOY, FLOOR, LeftOut, Name, Results, Statistic};
+use super::{About, Better, Bound, CONVOY, FLOOR, LIBRARY, LeftOut, Name, Results, Statistic};
 use crate::report::{Figure, LineupInfo, Report};
 use crate::run::{Point, Samples, ThroughC};
 
@@ -15,7 +15,7 @@ impl Report {
             add_peers(&mut results, lineup);
         }
         for point in &self.points {
-            results.add(draft(point, &self.gate));
+            results.add(draft(point, &self.gate, &self.lineups));
             let what = place(point).to_string();
             results.left_out.extend(point.left_out.iter().map(|why| LeftOut::new(&what, why)));
         }
@@ -52,11 +52,25 @@ fn name(samples: &Samples) -> Name {
     Name::new(samples.who, samples.api.as_str())
 }
 
-fn draft(point: &Point, figures: &[Figure]) -> Draft {
+/// Which manager of which intel-ipsec-mb a series is of.
+fn facts(samples: &Samples, point: &Point, lineups: &[LineupInfo]) -> Fields {
+    let is_beside =
+        |lineup: &&LineupInfo| (lineup.tier, lineup.sha_ni) == (point.tier, point.sha_ni);
+    let library = match samples.who {
+        "ipsec-mb" => lineups.iter().find(is_beside).and_then(|lineup| lineup.ipsec_mb.as_ref()),
+        _ => None,
+    };
+    library.map_or_else(Fields::default, |library| {
+        Fields::default().with(LIBRARY, format!("intel-ipsec-mb {library}"))
+    })
+}
+
+fn draft(point: &Point, figures: &[Figure], lineups: &[LineupInfo]) -> Draft {
     let mut draft = Draft::new("cycles per packet", "cycles", Better::Less, place(point))
         .fact("text_bytes", point.text_bytes);
     for samples in &point.samples {
-        draft = draft.series(&name(samples), &samples.packet);
+        let facts = facts(samples, point, lineups);
+        draft = draft.series_with(&name(samples), &samples.packet, facts);
     }
     let floor = Name::new(FLOOR, "ports");
     if !point.floors.is_empty() {

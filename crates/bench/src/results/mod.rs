@@ -7,6 +7,7 @@ pub mod build;
 pub mod check;
 pub mod compare;
 mod crypto;
+pub mod dpdk;
 mod engine;
 mod esp;
 pub mod fields;
@@ -234,6 +235,8 @@ impl Name {
 
 /// Who Convoy is among contenders.
 pub const CONVOY: &str = "convoy";
+/// The fact of a series that names the library behind it, where a peer's name does not say it.
+pub const LIBRARY: &str = "library";
 /// The least that the processor's ports allow, beside contenders.
 pub const FLOOR: &str = "floor";
 

@@ -4,6 +4,7 @@
 mod agree;
 mod compare;
 mod documents;
+mod dpdk;
 mod esp;
 mod figures;
 mod figures_gateways;

@@ -58,6 +58,10 @@ fn a_point_is_measured_and_told_in_json() {
     assert!(convoy.name.is_convoy() && convoy.summary.mean > 1.0, "{point:?}");
     // Everybody is given every burst.
     assert!(point.series.iter().all(|series| series.rounds.len() == convoy.rounds.len()));
+    for series in point.series.iter().filter(|series| series.name.who == "ipsec-mb") {
+        let library = series.facts.get("library").and_then(Value::text);
+        assert!(library.is_some_and(|name| name.starts_with("intel-ipsec-mb ")), "{series:?}");
+    }
     assert!(results.command.contains("--burst 16") && results.machine.load_after.is_some());
     // Whoever takes part has a version, and whoever does not a reason.
     for peer in ["ipsec-mb", "openssl", "aws-lc", "boringssl"] {
@@ -268,6 +272,40 @@ fn workers_pass_packets_by_the_gateways_own_threads() {
     assert!(results.facts.get("computing_at_once").and_then(Value::number).unwrap() > 0.0);
 }
 
+#[test]
+fn dpdks_devices_take_turns_with_convoy_or_are_named() {
+    let words = "bench dpdk --suite aes-128-gcm-16 --sizes 64 --rounds 2 --json";
+    let output = convoy(&words.split(' ').collect::<Vec<_>>());
+    let error = text(&output.stderr);
+    if convoy_bench::esp::cores::Cores::allowed().unwrap().len() < 2 {
+        assert!(error.contains("needs a second processor"), "{error}");
+        return println!("SKIPPED: there is one processor");
+    }
+    if error.contains("is not here") {
+        return println!("SKIPPED: {error}");
+    }
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let results = results(&output.stdout, "dpdk");
+    let point = &results.points[0];
+    assert_eq!((results.points.len(), point.ratios.len()), (1, 2), "{results:?}");
+    assert!(point.series.iter().all(|series| series.rounds.len() == 2), "{point:?}");
+    assert!(results.machine.peers[0].version.starts_with("DPDK "), "{:?}", results.machine);
+}
+
+#[test]
+fn without_dpdks_program_it_is_told_how_to_get_it() {
+    if convoy_bench::esp::cores::Cores::allowed().unwrap().len() < 2 {
+        return println!("SKIPPED: there is one processor");
+    }
+    let output = convoy(&["bench", "dpdk", "--program", "/nowhere/perf", "--quick", "--json"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("/nowhere/perf is not here") && error.contains("apt install dpdk"));
+    // A report says what is missing in the same words.
+    let results = Results::parse(&output.stdout).unwrap();
+    assert!(results.points.is_empty() && results.left_out[0].why.contains("apt install dpdk"));
+}
+
 /// The kernel must not be asked for memory, nor a run begun, before such a number is refused.
 #[test]
 fn counts_that_nothing_holds_are_refused_with_what_fits() {
@@ -413,6 +451,7 @@ fn reports_that_cannot_be_are_refused_before_anything_is_measured() {
         (&["--from", stored, "--out", &out], "results of convoy bench crypto, not of a report"),
         (&["--from", &path("cut.json"), "--out", &out], "cut.json: the file is cut off"),
         (&["--from", &path("none.json"), "--out", &out], "none.json: No such file"),
+        (&["--ipsec-mb", "a,b,c", "--out", &out], "--ipsec-mb: two at most"),
         (&["--with", stored, "--out", &out], "results of convoy bench crypto; use those of"),
         (&["--out", &path("file/below")], "cannot write there"),
     ] {

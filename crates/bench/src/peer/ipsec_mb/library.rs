@@ -23,6 +23,8 @@ pub enum Arch {
     SseType1,
     /// And SHA-NI.
     SseShaNi,
+    /// AVX and AES-NI; of version 1 alone.
+    AvxType1,
     /// AVX2 and AES-NI.
     Avx2Type1,
     /// And VAES, SHA-NI.
@@ -35,9 +37,10 @@ pub enum Arch {
 
 impl Arch {
     /// Every kind; a later one is preferred.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SseType1,
         Self::SseShaNi,
+        Self::AvxType1,
         Self::Avx2Type1,
         Self::Avx2Type2,
         Self::Avx512Type1,
@@ -50,6 +53,7 @@ impl Arch {
         match self {
             Self::SseType1 => "sse",
             Self::SseShaNi => "sse-sha",
+            Self::AvxType1 => "avx",
             Self::Avx2Type1 => "avx2-t1",
             Self::Avx2Type2 => "avx2-t2",
             Self::Avx512Type1 => "avx512-t1",
@@ -60,13 +64,15 @@ impl Arch {
     const fn init(self) -> &'static [u8] {
         match self {
             Self::SseType1 | Self::SseShaNi => b"init_mb_mgr_sse\0",
+            Self::AvxType1 => b"init_mb_mgr_avx\0",
             Self::Avx2Type1 | Self::Avx2Type2 => b"init_mb_mgr_avx2\0",
             Self::Avx512Type1 | Self::Avx512Type2 => b"init_mb_mgr_avx512\0",
         }
     }
 
-    const fn is_type_1(self) -> bool {
-        matches!(self, Self::SseType1 | Self::Avx2Type1 | Self::Avx512Type1)
+    /// Whether it does without VAES, GFNI and SHA-NI.
+    pub(super) const fn is_type_1(self) -> bool {
+        matches!(self, Self::SseType1 | Self::AvxType1 | Self::Avx2Type1 | Self::Avx512Type1)
     }
 
     /// Features without which the library quietly falls back to the type below.

@@ -46,14 +46,14 @@ const SSE: &[Feature] = &[
     ("AES-NI", Place::OneC(25)),
     ("PCLMULQDQ", Place::OneC(1)),
 ];
-/// `IMB_CPUFLAGS_AVX2` of version 1, and what it does not ask: whether the system saves the registers.
-const AVX2: &[Feature] = &[
+/// What `IMB_CPUFLAGS_AVX` adds to it, and what it does not ask: whether the system saves the registers.
+const AVX: &[Feature] = &[
     ("OSXSAVE", Place::OneC(27)),
     ("AVX", Place::OneC(28)),
-    ("AVX2", Place::SevenB(5)),
-    ("BMI2", Place::SevenB(8)),
     ("a system that saves registers of 256 bits", Place::Saved(0b110)),
 ];
+/// What `IMB_CPUFLAGS_AVX2` of version 1 adds to that.
+const AVX2: &[Feature] = &[("AVX2", Place::SevenB(5)), ("BMI2", Place::SevenB(8))];
 /// What version 2 adds to it.
 const AVX2_V2: &[Feature] = &[("XSAVE", Place::OneC(26))];
 /// `IMB_FEATURE_AVX512_SKX`.
@@ -78,19 +78,20 @@ const TYPE_2: &[Feature] = &[
 const IFMA: &[Feature] = &[("AVX512-IFMA", Place::SevenB(21))];
 
 /// What a kind of manager needs, as the library's header of this generation says (`IMB_CPUFLAGS_*`).
-const fn needs(arch: Arch, generation: Generation) -> [&'static [Feature]; 6] {
+const fn needs(arch: Arch, generation: Generation) -> [&'static [Feature]; 7] {
     let none: &[Feature] = &[];
     let avx2_more = match generation {
         Generation::V1 => none,
         Generation::V2 => AVX2_V2,
     };
     match arch {
-        Arch::SseType1 => [SSE, none, none, none, none, none],
-        Arch::SseShaNi => [SSE, SHA_NI, none, none, none, none],
-        Arch::Avx2Type1 => [SSE, AVX2, avx2_more, none, none, none],
-        Arch::Avx2Type2 => [SSE, AVX2, avx2_more, TYPE_2, none, none],
-        Arch::Avx512Type1 => [SSE, AVX2, avx2_more, AVX512, none, none],
-        Arch::Avx512Type2 => [SSE, AVX2, avx2_more, AVX512, TYPE_2, IFMA],
+        Arch::SseType1 => [SSE, none, none, none, none, none, none],
+        Arch::SseShaNi => [SSE, SHA_NI, none, none, none, none, none],
+        Arch::AvxType1 => [SSE, AVX, none, none, none, none, none],
+        Arch::Avx2Type1 => [SSE, AVX, AVX2, avx2_more, none, none, none],
+        Arch::Avx2Type2 => [SSE, AVX, AVX2, avx2_more, TYPE_2, none, none],
+        Arch::Avx512Type1 => [SSE, AVX, AVX2, avx2_more, AVX512, none, none],
+        Arch::Avx512Type2 => [SSE, AVX, AVX2, avx2_more, AVX512, TYPE_2, IFMA],
     }
 }
 
@@ -121,14 +122,18 @@ impl Processor {
 
     /// What it lacks for a kind of manager; none if that can start.
     pub(super) fn lacks(&self, arch: Arch, generation: Generation) -> Option<&'static str> {
+        if arch == Arch::AvxType1 && generation == Generation::V2 {
+            return Some("version 1 of the library");
+        }
         let needs = needs(arch, generation);
         let mut needs = needs.iter().copied().flatten();
         needs.find(|(_, place)| !self.has(*place)).map(|(name, _)| *name)
     }
 
-    /// The best kind of manager that can start, among `most` and those before it.
+    /// The best kind of manager that can start, among `most` and those before it; without SHA-NI and VAES, if `most` is.
     pub(super) fn best(&self, most: Arch, generation: Generation) -> Option<Arch> {
-        let mut kinds = Arch::ALL.into_iter().filter(|arch| *arch <= most);
+        let is_meant = |arch: &Arch| *arch <= most && (arch.is_type_1() || !most.is_type_1());
+        let mut kinds = Arch::ALL.into_iter().filter(is_meant);
         kinds.rfind(|arch| self.lacks(*arch, generation).is_none())
     }
 
@@ -192,12 +197,13 @@ mod tests {
 
     #[test]
     fn processors_start_the_managers_whose_instructions_they_have() {
-        for generation in BOTH {
+        for (generation, avx) in [(Generation::V1, "avx "), (Generation::V2, "")] {
             let names = |processor| starting(processor, generation).join(" ");
-            assert_eq!(names(HASWELL), "sse avx2-t1");
-            assert_eq!(names(SKYLAKE_SP), "sse avx2-t1 avx512-t1");
-            assert_eq!(names(ZEN_3), "sse sse-sha avx2-t1");
-            assert_eq!(names(ZEN_4), "sse sse-sha avx2-t1 avx2-t2 avx512-t1 avx512-t2");
+            assert_eq!(names(HASWELL), format!("sse {avx}avx2-t1"));
+            assert_eq!(names(SKYLAKE_SP), format!("sse {avx}avx2-t1 avx512-t1"));
+            assert_eq!(names(ZEN_3), format!("sse sse-sha {avx}avx2-t1"));
+            let all = format!("sse sse-sha {avx}avx2-t1 avx2-t2 avx512-t1 avx512-t2");
+            assert_eq!(names(ZEN_4), all);
         }
     }
 
@@ -208,6 +214,16 @@ mod tests {
             assert_eq!(ZEN_3.lacks(Arch::Avx512Type1, generation), Some("AVX512F"));
             assert_eq!(HASWELL.lacks(Arch::SseShaNi, generation), Some("SHA-NI"));
             assert_eq!(SKYLAKE_SP.lacks(Arch::Avx512Type2, generation), Some("SHA-NI"));
+        }
+    }
+
+    #[test]
+    fn version_2_has_no_manager_for_avx() {
+        assert_eq!(ZEN_3.lacks(Arch::AvxType1, Generation::V1), None);
+        let lacks = ZEN_3.lacks(Arch::AvxType1, Generation::V2);
+        assert_eq!(lacks, Some("version 1 of the library"));
+        for processor in [HASWELL, ZEN_3] {
+            assert_eq!(processor.best(Arch::AvxType1, Generation::V2), Some(Arch::SseType1));
         }
     }
 
@@ -236,7 +252,7 @@ mod tests {
     #[test]
     fn version_2_asks_for_xsave_as_well() {
         let without = Processor { leaf_1_ecx: HASWELL.leaf_1_ecx & !(1 << 26), ..HASWELL };
-        assert_eq!(starting(without, Generation::V1), ["sse", "avx2-t1"]);
+        assert_eq!(starting(without, Generation::V1), ["sse", "avx", "avx2-t1"]);
         assert_eq!(starting(without, Generation::V2), ["sse"]);
     }
 

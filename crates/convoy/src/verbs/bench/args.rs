@@ -18,6 +18,9 @@ pub enum BenchWhat {
     /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb, OpenSSL and other peers in turn.
     #[command(after_help = BENCH_CRYPTO)]
     Crypto(BenchCryptoArgs),
+    /// DPDK's crypto devices over intel-ipsec-mb, by DPDK's own program, and Convoy's bursts, in turn.
+    #[command(after_help = super::DPDK_HELP)]
+    Dpdk(super::DpdkArgs),
     /// ESP from end to end in memory: what the pipelines add to the cryptography, and whether every
     /// packet arrives.
     #[command(after_help = super::ESP_HELP)]
@@ -139,7 +142,7 @@ pub struct BenchCryptoArgs {
     /// OpenSSL's libcrypto, instead of the system's.
     #[arg(long, value_name = "PATH")]
     pub openssl: Option<PathBuf>,
-    /// Instruction sets of intel-ipsec-mb: sse, sse-sha, avx2-t1, avx2-t2, avx512-t1, avx512-t2;
+    /// Instruction sets of intel-ipsec-mb: sse, sse-sha, avx (of version 1 alone), avx2-t1, avx2-t2, avx512-t1, avx512-t2;
     /// type 1 does without VAES and SHA-NI. "auto" takes the best that starts here and uses no more than
     /// Convoy's tier; the report says which.
     #[arg(long, value_name = "NAME", default_value = "auto")]

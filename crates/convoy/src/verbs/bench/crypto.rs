@@ -218,12 +218,14 @@ fn lineups(
         let sha_ni = sha_ni(args, tier);
         let cpu = cpu_of(tier)?;
         let path = args.ipsec_mb.as_deref();
-        let load = || match named {
-            Some(arch) => IpsecMb::load(path, arch),
-            None => load_best(path, matching(tier, sha_ni)),
-        };
         let ipsec_mb = match optional || wants("ipsec-mb") {
-            true => excused("ipsec-mb", optional, load(), absent)?,
+            true => {
+                let peer = match named {
+                    Some(arch) => IpsecMb::load(path, arch),
+                    None => load_best(path, matching(tier, sha_ni), absent),
+                };
+                excused("ipsec-mb", optional, peer, absent)?
+            }
             false => None,
         };
         let (openssl, openssl_between) = (openssl.clone(), openssl_between.clone());
@@ -263,14 +265,20 @@ fn linked(args: &BenchCryptoArgs, absent: &mut Vec<LeftOut>) -> anyhow::Result<V
     Ok(linked)
 }
 
-/// The peer with its best manager that starts here, told where that is less than `wanted`.
-fn load_best(path: Option<&Path>, wanted: Arch) -> Result<Rc<IpsecMb>, PeerError> {
+/// The peer with its best manager that starts here; what is better, up to `wanted`, is left out.
+fn load_best(
+    path: Option<&Path>,
+    wanted: Arch,
+    absent: &mut Vec<LeftOut>,
+) -> Result<Rc<IpsecMb>, PeerError> {
     let peer = IpsecMb::load_best(path, wanted)?;
-    if peer.kind() != wanted {
-        let kind = peer.kind();
-        eprintln!(
-            "bench: intel-ipsec-mb takes part with its {kind} manager: {wanted} does not start here"
-        );
+    let kind = peer.kind();
+    if kind != wanted
+        && let Err(error) = IpsecMb::load(path, wanted)
+    {
+        eprintln!("bench: {error}; it takes part with its {kind} manager");
+        let one = LeftOut::new(format!("ipsec-mb, its {wanted} manager"), error);
+        absent.extend((!absent.contains(&one)).then_some(one));
     }
     Ok(peer)
 }
@@ -288,7 +296,8 @@ fn sha_ni(args: &BenchCryptoArgs, tier: Tier) -> bool {
 /// The peer's kind of manager that uses what Convoy's tier uses.
 const fn matching(tier: Tier, sha_ni: bool) -> Arch {
     match tier {
-        Tier::Avx | Tier::Avx2 => Arch::Avx2Type1,
+        Tier::Avx => Arch::AvxType1,
+        Tier::Avx2 => Arch::Avx2Type1,
         Tier::Avx512 => Arch::Avx512Type1,
         Tier::Vaes256 => Arch::Avx2Type2,
         Tier::Vaes512 => Arch::Avx512Type2,

@@ -5,6 +5,7 @@ mod child;
 mod compare;
 mod crypto;
 mod crypto_stream;
+mod dpdk;
 mod engine;
 mod esp;
 mod forward;
@@ -20,6 +21,7 @@ use crate::output;
 
 pub use args::{BenchArgs, BenchCryptoArgs, BenchWhat};
 pub use compare::{CompareArgs, HELP as COMPARE_HELP};
+pub use dpdk::{DpdkArgs, HELP as DPDK_HELP};
 pub use engine::{EngineArgs, HELP as ENGINE_HELP};
 pub use esp::{EspArgs, HELP as ESP_HELP};
 pub use forward::{ForwardArgs, HELP as FORWARD_HELP};
@@ -35,6 +37,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         BenchWhat::Compare(args) => compare::run(args),
         BenchWhat::Crypto(args) if args.stream => crypto_stream::run(args),
         BenchWhat::Crypto(args) => crypto::run(args),
+        BenchWhat::Dpdk(args) => dpdk::run(args),
         BenchWhat::Engine(args) => engine::run(args),
         BenchWhat::Esp(args) => esp::run(args),
         BenchWhat::Forward(args) => forward::run(args),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
-use convoy_bench::figures::plan::{Effort, Machine, Step, steps};
+use convoy_bench::figures::plan::{Effort, Machine, Step, Wanted, steps};
 use convoy_bench::figures::{Experiment, Id, merge, page};
 use convoy_bench::html;
 use convoy_bench::results::head::Head;
@@ -24,6 +24,7 @@ Examples:
   convoy bench report                              # all of it, within 20 minutes: convoy-report/report.html
   convoy bench report --quick                      # a part of the grid, within three minutes
   convoy bench report --only F1,F2 --out tunnel    # one tunnel on one core alone
+  convoy bench report --only F8 --ipsec-mb ./libIPSec_MB.so.1,./libIPSec_MB.so.2    # managers of both
   convoy bench report --with tls.json,gateways.json       # figures of results that were measured before
   convoy bench report --from convoy-report/report.json    # draws the page again, and measures nothing
 
@@ -33,7 +34,7 @@ from.
 
   F1 to F3    AES-GCM through one tunnel on one core (the Linux kernel, 2010): throughput and cycles by frame size
   F4 to F6    the same through many tunnels on all processors
-  F7 and F8   the crypto library alone (multi-buffer IPsec, 2012): three suites by size, and tiers of the processor
+  F7 and F8   the crypto library alone (multi-buffer IPsec, 2012): three suites by size, DPDK's devices, tiers of the processor
   F9 to F12   software beside a look-aside device (VPP, 2018): rate at 0.01 % loss, latency, variability
   F13         whole gateways: from a result of interop/throughput/compare.py, given to --with
   F14 to F16  a web server (nginx, 2015), where nginx is installed
@@ -63,8 +64,12 @@ pub struct ReportArgs {
     /// interop/throughput/compare.py.
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     with: Vec<PathBuf>,
+    /// Shared libraries of intel-ipsec-mb, instead of the system's, two at most: one of version 1 and one of version 2, for
+    /// example. F7 has the first one, F8 the managers of both.
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    ipsec_mb: Vec<String>,
     /// Draw this report again, and measure nothing.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "with"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "with", "ipsec_mb"])]
     from: Option<PathBuf>,
 }
 
@@ -75,6 +80,9 @@ const LATE: f64 = 60.0;
 const DEBUG: &str = "this program was built with debug assertions, which cost more than what is measured; build it with make";
 
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
+    if args.ipsec_mb.len() > 2 {
+        return Err(Stop::usage("--ipsec-mb: two at most"));
+    }
     let folder = Folder::open(&args.out).map_err(|error| Stop::usage(format!("{error:#}")))?;
     let results = match &args.from {
         Some(path) => read(path, "report")?,
@@ -107,8 +115,13 @@ fn measure(args: &ReportArgs) -> anyhow::Result<Results> {
         eprintln!("report: {DEBUG}");
         report.left_out.push(LeftOut::new("figures that say something", DEBUG));
     }
-    let given: Vec<Experiment> = others.iter().map(|(experiment, _)| *experiment).collect();
-    let (steps, left_out) = steps(&args.only, &given, effort, &machine);
+    let wanted = Wanted {
+        only: args.only.clone(),
+        given: others.iter().map(|(experiment, _)| *experiment).collect(),
+        effort,
+        ipsec_mb: args.ipsec_mb.clone(),
+    };
+    let (steps, left_out) = steps(&wanted, &machine);
     report.left_out.extend(left_out);
     let interrupt = Interrupt::listen()?;
     let mut left: f64 = steps.iter().map(|step| step.seconds).sum();

@@ -1,0 +1,261 @@
+//! Rounds: Convoy's windows and runs of the program, in turn.
+
+use convoy_crypto::{Cpu, Suite, Tier};
+use convoy_runtime::{PinError, pin_current_thread};
+
+use super::WINDOWS;
+use super::options::{self, Driver};
+use super::printed::{Printed, Window};
+use super::program::{NAME, Program, Run, RunError};
+use super::windows::{Bursts, OwnError, beside_a_spinning_thread, middle};
+use crate::results::LeftOut;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// DPDK's program.
+    pub program: Program,
+    /// Kinds of devices.
+    pub drivers: Vec<Driver>,
+    /// Suites.
+    pub suites: Vec<Suite>,
+    /// Bytes of text, [`SIZES_MAX`](super::SIZES_MAX) at most.
+    pub sizes: Vec<usize>,
+    /// Rounds of each suite.
+    pub rounds: usize,
+    /// What Convoy may use.
+    pub cpu: Cpu,
+    /// Convoy's tier.
+    pub tier: Tier,
+    /// The processor that computes, and the one beside it.
+    pub processors: [usize; 2],
+}
+
+/// What was found out.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// DPDK's version.
+    pub version: Option<String>,
+    /// Points, by suite and size.
+    pub points: Vec<Point>,
+    /// What was not measured, and why.
+    pub left_out: Vec<LeftOut>,
+    /// Whether the bench was interrupted.
+    pub is_interrupted: bool,
+}
+
+/// One suite and size; rounds are cycles of the time-stamp counter per packet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// The suite.
+    pub suite: Suite,
+    /// Bytes of text, as asked for.
+    pub size: usize,
+    /// Bytes of text: whole blocks.
+    pub text: usize,
+    /// Convoy's rounds.
+    pub convoy: Vec<f64>,
+    /// The devices.
+    pub devices: Vec<Device>,
+}
+
+/// A device of a point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Its kind.
+    pub driver: Driver,
+    /// The version of intel-ipsec-mb, if it is made of it.
+    pub library: Option<String>,
+    /// As many rounds as Convoy's.
+    pub rounds: Vec<f64>,
+}
+
+/// Why nothing can be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum RoundsError {
+    /// Convoy's side.
+    #[error("{suite}: {error}")]
+    Own {
+        /// The suite.
+        suite: Suite,
+        /// Why.
+        error: OwnError,
+    },
+    /// The processor.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// The program is not there.
+    #[error(transparent)]
+    Program(RunError),
+}
+
+/// One suite under way.
+struct Turns {
+    suite: Suite,
+    bursts: Vec<Bursts>,
+    texts: Vec<usize>,
+    sides: Vec<Side>,
+}
+
+/// Who takes turns.
+struct Side {
+    /// None is Convoy.
+    driver: Option<Driver>,
+    /// The version of intel-ipsec-mb, if the device is made of it.
+    library: Option<String>,
+    /// A value for each size, round by round.
+    rounds: Vec<Vec<f64>>,
+}
+
+/// Measures all of it. The calling thread is bound to the first processor. What is measured is in `findings` also when this
+/// fails or `go_on` says no.
+///
+/// # Errors
+/// [`RoundsError`].
+pub fn measure(
+    plan: &Plan,
+    findings: &mut Findings,
+    go_on: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), RoundsError> {
+    let mut suites = Vec::new();
+    for suite in &plan.suites {
+        suites.extend(Turns::new(plan, *suite, findings)?);
+    }
+    pin_current_thread(plan.processors[0])?;
+    for round in 0..plan.rounds {
+        tell(&format!("round {} of {}", round + 1, plan.rounds));
+        for turns in &mut suites {
+            match turns.round(plan, round, findings, go_on) {
+                Ok(()) => {}
+                Err(RunError::Interrupted) => findings.is_interrupted = true,
+                Err(error) => return Err(RoundsError::Program(error)),
+            }
+            if findings.is_interrupted {
+                break;
+            }
+        }
+        if findings.is_interrupted {
+            break;
+        }
+    }
+    findings.points = suites.iter().flat_map(|turns| turns.points(&plan.sizes)).collect();
+    Ok(())
+}
+
+impl Turns {
+    /// None for a suite that the program has no options for.
+    fn new(
+        plan: &Plan,
+        suite: Suite,
+        findings: &mut Findings,
+    ) -> Result<Option<Self>, RoundsError> {
+        if options::of_suite(suite).is_none() {
+            let why = format!("{NAME} has no options for it");
+            findings.left_out.push(LeftOut::new(suite.to_string(), why));
+            return Ok(None);
+        }
+        let bursts = plan.sizes.iter().map(|size| Bursts::new(&plan.cpu, plan.tier, suite, *size));
+        let bursts = bursts.collect::<Result<Vec<_>, _>>();
+        let bursts = bursts.map_err(|error| RoundsError::Own { suite, error })?;
+        let drivers = plan.drivers.iter().filter(|driver| driver.may_have(suite));
+        let sides = [None].into_iter().chain(drivers.cloned().map(Some));
+        let sides =
+            sides.map(|driver| Side { driver, library: None, rounds: Vec::new() }).collect();
+        let texts = bursts.iter().map(Bursts::text).collect();
+        Ok(Some(Self { suite, bursts, texts, sides }))
+    }
+
+    /// One round, which begins with another side each time. A device that cannot take part is left out from here on, with what
+    /// was measured of it.
+    fn round(
+        &mut self,
+        plan: &Plan,
+        number: usize,
+        findings: &mut Findings,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), RunError> {
+        let count = self.sides.len();
+        if count < 2 {
+            return Ok(());
+        }
+        let mut values = vec![None; count];
+        for turn in 0..count {
+            let place = (number + turn) % count;
+            let Some(driver) = self.sides[place].driver.clone() else {
+                values[place] = Some(self.own(plan.processors[1]));
+                continue;
+            };
+            match self.device(plan, &driver, findings, go_on) {
+                Ok((library, value)) => {
+                    self.sides[place].library = library;
+                    values[place] = Some(value);
+                }
+                Err(error @ (RunError::Interrupted | RunError::Missing { .. })) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    let what = format!("DPDK {driver}, {}", self.suite);
+                    findings.left_out.push(LeftOut::new(what, error));
+                }
+            }
+        }
+        let mut values = values.into_iter();
+        self.sides.retain_mut(|side| {
+            let value = values.next().flatten();
+            let is_there = value.is_some();
+            side.rounds.extend(value);
+            is_there
+        });
+        Ok(())
+    }
+
+    fn own(&mut self, beside: usize) -> Vec<f64> {
+        let bursts = &mut self.bursts;
+        beside_a_spinning_thread(beside, || bursts.iter_mut().map(Bursts::measure).collect())
+    }
+
+    /// The version of intel-ipsec-mb, and the values.
+    fn device(
+        &self,
+        plan: &Plan,
+        driver: &Driver,
+        findings: &mut Findings,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(Option<String>, Vec<f64>), RunError> {
+        let (suite, texts, processors) = (self.suite, &*self.texts, plan.processors);
+        let run = Run { driver, suite, texts, processors };
+        let Printed { version, library, windows } = plan.program.run(&run, go_on)?;
+        findings.version = version.or_else(|| findings.version.take());
+        let value = |windows: &[Window]| {
+            let mut cycles: Vec<f64> = windows.iter().map(|window| window.cycles).collect();
+            middle(&mut cycles)
+        };
+        Ok((library, windows.chunks(WINDOWS).map(value).collect()))
+    }
+
+    /// None where no device took part.
+    fn points(&self, sizes: &[usize]) -> Vec<Point> {
+        let Some((convoy, devices)) = self.sides.split_first() else { return Vec::new() };
+        if devices.is_empty() || convoy.rounds.is_empty() {
+            return Vec::new();
+        }
+        let point = |(at, (size, text)): (usize, (&usize, &usize))| {
+            let rounds = |side: &Side| {
+                side.rounds.iter().filter_map(|round| round.get(at).copied()).collect::<Vec<_>>()
+            };
+            let device = |side: &Side| {
+                let (driver, library) = (side.driver.clone()?, side.library.clone());
+                Some(Device { driver, library, rounds: rounds(side) })
+            };
+            Point {
+                suite: self.suite,
+                size: *size,
+                text: *text,
+                convoy: rounds(convoy),
+                devices: devices.iter().filter_map(device).collect(),
+            }
+        };
+        sizes.iter().zip(&self.texts).enumerate().map(point).collect()
+    }
+}

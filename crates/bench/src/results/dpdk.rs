@@ -1,0 +1,57 @@
+//! Results of `convoy bench dpdk`.
+
+use super::build::Draft;
+use super::fields::Fields;
+use super::{Better, CONVOY, LIBRARY, Name, Results};
+use crate::dpdk::report::Report;
+use crate::dpdk::rounds::Point;
+use crate::dpdk::{BURST, PACKETS, WINDOWS};
+use crate::workload::Direction;
+
+/// What is called so in the results.
+pub const QUANTITY: &str = "cycles per packet in short windows";
+/// Who DPDK's devices are among series.
+pub const WHO: &str = "dpdk";
+
+impl Report {
+    /// In the form of all benches.
+    #[must_use]
+    pub fn results(&self) -> Results {
+        let findings = &self.findings;
+        let mut results = Results::new("dpdk", &self.head);
+        results.complete = !findings.is_interrupted;
+        if !findings.points.is_empty() {
+            results.machine.add_peer(WHO, &findings.versions(), None);
+        }
+        let facts =
+            [("burst", BURST), ("packets_of_a_window", PACKETS), ("windows_of_a_round", WINDOWS)];
+        facts.into_iter().for_each(|(name, count)| results.facts.set(name, count));
+        for point in &findings.points {
+            results.add(self.draft(point));
+        }
+        results.left_out.extend_from_slice(&findings.left_out);
+        results
+    }
+
+    fn draft(&self, point: &Point) -> Draft {
+        let place = Fields::default()
+            .with("suite", point.suite.to_string())
+            .with("direction", Direction::Seal.name())
+            .with("size", point.size)
+            .with("keys", 1_usize)
+            .with("burst", BURST)
+            .with("tier", self.tier.name());
+        let convoy = Name::new(CONVOY, self.tier.name());
+        let mut draft = Draft::new(QUANTITY, "cycles", Better::Less, place)
+            .fact("text_bytes", point.text)
+            .series(&convoy, &point.convoy);
+        for device in &point.devices {
+            let name = Name::new(WHO, device.driver.name());
+            let mut facts = Fields::default();
+            device.library_name().into_iter().for_each(|library| facts.set(LIBRARY, library));
+            draft = draft.series_with(&name, &device.rounds, facts);
+            draft = draft.ratio(&name, &convoy, Better::More);
+        }
+        draft
+    }
+}
