@@ -346,7 +346,7 @@ pub(super) fn daemons(
                 place,
                 format!(
                     "IKE daemons cannot be served with backend \"{}\" in [{side}]",
-                    direct.name()
+                    direct.word()
                 ),
                 format!("leave `backend` out of [{side}], or set it to \"{word}\""),
             );
