@@ -24,7 +24,6 @@ pub struct SaKeyMaterial {
 
 /// Why keys do not fit their suite; says nothing of their content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum KeyMisfit {
     /// ESP does not take the suite.
     #[error(transparent)]
