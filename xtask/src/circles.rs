@@ -46,7 +46,7 @@ pub(crate) fn find(tree: &Tree, packages: &[Package]) -> Result<Circles> {
     Ok(circles)
 }
 
-/// How many nodes stand in circles.
+/// The number of nodes in circles.
 pub(crate) fn size(circles: &[Circle]) -> usize {
     circles.iter().map(|circle| circle.members.len()).sum()
 }
@@ -75,7 +75,7 @@ fn list(title: &str, circles: &[Circle], names: Names) -> String {
     text
 }
 
-/// Whether a list of circles has the names that close them.
+/// Names that close circles, in a list of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     Shown,

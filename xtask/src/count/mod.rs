@@ -1,4 +1,4 @@
-//! What makes source hard to read, counted: how long it is, parameters without names, circles, doc comments that
+//! Counts of what makes source hard to read: length, parameters without names, circles, doc comments that
 //! begin with a question. Test code is left out.
 
 mod docs;

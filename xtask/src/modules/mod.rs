@@ -37,7 +37,7 @@ struct Module {
     used: BTreeSet<Vec<String>>,
 }
 
-/// What a path leads to.
+/// The end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Module(usize),
@@ -69,12 +69,12 @@ impl Modules {
         self.files.iter().map(|(path, file)| (path.as_str(), file))
     }
 
-    /// What files use of each other.
+    /// The names that files use of each other.
     pub(crate) fn edges_of_files(&self) -> Edges {
         self.edges(|module| module.file.clone())
     }
 
-    /// What top-level modules, each with all below it, use of each other. The root is [`ROOT`].
+    /// The names that top-level modules, each with all below it, use of each other. The root is [`ROOT`].
     pub(crate) fn edges_of_top_level(&self) -> Edges {
         self.edges(|module| module.path.first().map_or(ROOT, String::as_str).to_owned())
     }
