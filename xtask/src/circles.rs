@@ -7,7 +7,6 @@ use anyhow::Result;
 use crate::layers::Package;
 use crate::modules::{Edges, Modules, ROOT};
 use crate::tree::Tree;
-use crate::workspace::Workspace;
 
 /// Files that may stand in one circle: a module, a part of it, and a type that both name.
 const FILES_MAX: usize = 3;
@@ -47,27 +46,21 @@ pub(crate) fn find(tree: &Tree, packages: &[Package]) -> Result<Circles> {
     Ok(circles)
 }
 
-/// Prints all circles; `--names` shows the names that close them.
-pub(crate) fn print(workspace: &Workspace, arguments: &[String]) -> Result<()> {
-    let names = match arguments {
-        [] => Names::Hidden,
-        [option] if option == "--names" => Names::Shown,
-        _ => anyhow::bail!("layers: there is only the option --names"),
-    };
-    let circles = find(&Tree::read(&workspace.root)?, &workspace.packages)?;
-    let title = format!("circles of more than {FILES_MAX} files");
-    print!("{}", list("circles of top-level modules", &circles.modules, names));
-    print!("{}", list(&title, &circles.files, names));
-    Ok(())
-}
-
-/// How many nodes stand in circles.
+/// The number of nodes in circles.
 pub(crate) fn size(circles: &[Circle]) -> usize {
     circles.iter().map(|circle| circle.members.len()).sum()
 }
 
-/// Lists circles, with the names that close them if `names` are asked for.
-pub(crate) fn list(title: &str, circles: &[Circle], names: Names) -> String {
+impl Circles {
+    /// Lists all.
+    pub(crate) fn list(&self, names: Names) -> String {
+        let title = format!("circles of more than {FILES_MAX} files");
+        list("circles of top-level modules", &self.modules, names)
+            + &list(&title, &self.files, names)
+    }
+}
+
+fn list(title: &str, circles: &[Circle], names: Names) -> String {
     let mut text = format!("{title}: {}, with {} in them\n", circles.len(), size(circles));
     for circle in circles {
         let members: Vec<&str> = circle.members.iter().map(String::as_str).collect();
@@ -82,7 +75,7 @@ pub(crate) fn list(title: &str, circles: &[Circle], names: Names) -> String {
     text
 }
 
-/// Whether a list of circles has the names that close them.
+/// Names that close circles, in a list of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     Shown,
@@ -153,11 +146,11 @@ mod tests {
     }
 
     fn members(circles: &[Circle]) -> Vec<Vec<&str>> {
-        let members = |circle| {
-            let Circle { members, .. } = circle;
-            members.iter().map(|name| name.trim_start_matches("crates/a/src/")).collect()
-        };
-        circles.iter().map(members).collect()
+        let short = |name: &String| name.len() - name.trim_start_matches("crates/a/src/").len();
+        circles
+            .iter()
+            .map(|circle| circle.members.iter().map(|name| &name[short(name)..]).collect())
+            .collect()
     }
 
     #[test]

@@ -281,7 +281,8 @@ mod tests {
     fn tests_may_not_use_a_crate_above_them() {
         let findings = check(Some(TABLE), &workspace(&MID, &[("mid", Use::Dev)]));
         assert_eq!(whats(&findings), ["the tests of low may not use mid, which stands above it"]);
-        let findings = check(Some(TABLE), &workspace(&[("top", Use::Dev)], &[]));
+        let findings =
+            check(Some(TABLE), &workspace(&[("low", Use::Normal), ("top", Use::Dev)], &[]));
         assert_eq!(whats(&findings), ["the tests of mid may not use top, which stands above it"]);
     }
 

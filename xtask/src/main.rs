@@ -10,6 +10,7 @@ mod count;
 mod drop_reasons;
 mod flags;
 mod fuzz;
+mod gate;
 mod header;
 mod instructions;
 mod interop;
@@ -42,7 +43,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::interop::Extent;
 use crate::report::Tally;
 use crate::tree::Tree;
@@ -109,10 +110,7 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
         }
         "header" => header::check(&workspace).map(Some),
         "count" => count::run(&workspace, rest).map(Some),
-        "layers" => {
-            circles::print(&workspace, rest)?;
-            ci::source_check(&workspace, "layers").map(Some)
-        }
+        "layers" => count::run_layers(&workspace, rest).map(Some),
         check if ci::SOURCE_CHECKS.contains(&check) => {
             ci::source_check(&workspace, check).map(Some)
         }

@@ -48,7 +48,8 @@ pub(crate) fn table(tree: &Tree, measured: &[Measured]) -> String {
     let allowed = read(tree).unwrap_or_default();
     let mut text = format!("{:<32}{:>8}{:>9}{:>7}\n", "measure", "number", "allowed", "goal");
     for one in measured {
-        let number = |number: Option<usize>| number.map_or("–".to_owned(), |n| n.to_string());
+        let number =
+            |number: Option<usize>| number.map_or_else(|| "–".to_owned(), |n| n.to_string());
         let most = number(allowed.get(one.key).copied());
         text += &format!("{:<32}{:>8}{most:>9}{:>7}\n", one.key, one.number, number(one.goal));
     }

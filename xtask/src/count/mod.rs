@@ -1,4 +1,4 @@
-//! What makes source hard to read, counted: how long it is, parameters without names, circles, doc comments that
+//! Counts of what makes source hard to read: length, parameters without names, circles, doc comments that
 //! begin with a question. Test code is left out.
 
 mod docs;
@@ -8,11 +8,11 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use crate::circles::{self, Circles};
-use crate::layers::Package;
+use crate::circles::{self, Circles, Names};
+use crate::layers::{self, Package};
 use crate::modules::Modules;
 use crate::ratchet::{self, Measured};
-use crate::report::Tally;
+use crate::report::{self, Tally};
 use crate::sizes;
 use crate::tokens::Source;
 use crate::tree::{Finding, Tree};
@@ -80,13 +80,22 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Tally> 
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         return Ok(Tally::pass());
     }
-    let findings = ratchet::check(&tree, &measured);
-    findings.iter().for_each(|finding| println!("{finding}"));
-    Ok(if findings.is_empty() {
-        Tally::pass()
-    } else {
-        Tally::fail(format!("count: {} findings", findings.len()))
-    })
+    Ok(report::tell("count", &ratchet::check(&tree, &measured)))
+}
+
+/// Prints the circles within crates, and checks them and the table of layers; `--names` shows what closes a circle.
+pub(crate) fn run_layers(workspace: &Workspace, arguments: &[String]) -> Result<Tally> {
+    let names = match arguments {
+        [] => Names::Hidden,
+        [option] if option == "--names" => Names::Shown,
+        _ => anyhow::bail!("layers: there is only the option --names"),
+    };
+    let tree = Tree::read(&workspace.root)?;
+    let circles = circles::find(&tree, &workspace.packages)?;
+    print!("{}", circles.list(names));
+    let mut findings = layers::check(tree.text(layers::DRAWING), &workspace.packages);
+    findings.extend(ratchet::check(&tree, &in_circles(&circles)));
+    Ok(report::tell("layers", &findings))
 }
 
 /// Reports measures of single files that rose.

@@ -1,6 +1,5 @@
 //! Parameters that say nothing at the call: tuples without names, and booleans.
 
-use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{FnArg, Pat, Signature, Type};
 
@@ -22,7 +21,7 @@ impl<'ast> Visit<'ast> for Parameters {
     fn visit_signature(&mut self, signature: &'ast Signature) {
         for input in &signature.inputs {
             let FnArg::Typed(parameter) = input else { continue };
-            let line = parameter.span().start().line;
+            let line = parameter.colon_token.spans[0].start().line;
             if matches!(*parameter.pat, Pat::Tuple(_)) {
                 self.tuples.push((line, format!("tuple parameter of {}", signature.ident)));
             }

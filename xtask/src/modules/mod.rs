@@ -5,7 +5,8 @@ mod names;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
-use syn::{Item, ItemMod, Meta};
+use proc_macro2::TokenTree;
+use syn::{Attribute, Expr, ExprLit, Item, ItemMod, Lit, Meta};
 
 use crate::syntax;
 use crate::tree::Tree;
@@ -36,7 +37,7 @@ struct Module {
     used: BTreeSet<Vec<String>>,
 }
 
-/// What a path leads to.
+/// The end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Module(usize),
@@ -48,7 +49,8 @@ enum Target {
 pub(crate) type Edges = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// All modules of a target but those for tests.
-#[derive(Debug)]
+///
+/// A path counts for the module that it names: an item that the root or a parent passes on is part of that one's face.
 pub(crate) struct Modules {
     modules: Vec<Module>,
     files: BTreeMap<String, syn::File>,
@@ -67,12 +69,12 @@ impl Modules {
         self.files.iter().map(|(path, file)| (path.as_str(), file))
     }
 
-    /// What files use of each other.
+    /// The names that files use of each other.
     pub(crate) fn edges_of_files(&self) -> Edges {
         self.edges(|module| module.file.clone())
     }
 
-    /// What top-level modules, each with all below it, use of each other. The root is [`ROOT`].
+    /// The names that top-level modules, each with all below it, use of each other. The root is [`ROOT`].
     pub(crate) fn edges_of_top_level(&self) -> Edges {
         self.edges(|module| module.path.first().map_or(ROOT, String::as_str).to_owned())
     }
@@ -131,20 +133,33 @@ impl Modules {
     ) -> Result<usize> {
         let name = child.ident.to_string();
         let above = &self.modules[parent];
-        let path = above.path.iter().cloned().chain([name.clone()]).collect();
-        let module = Module { file: above.file.clone(), path, parent, ..Module::default() };
-        let below = format!("{folder}/{name}");
+        let path: Vec<String> = above.path.iter().cloned().chain([name.clone()]).collect();
+        let (file, below) = (above.file.clone(), format!("{folder}/{name}"));
+        let module =
+            || Module { file: file.clone(), path: path.clone(), parent, ..Module::default() };
         if let Some((_, items)) = &child.content {
-            return self.add(tree, module, items, &below);
+            return self.add(tree, module(), items, &below);
         }
-        let named = path_attribute(child).map(|path| within(&folder_of(&module.file), &path));
-        if let Some(path) = named {
-            let folder = folder_of(&path);
-            return self.add_file(tree, &path, module, &folder);
+        // With a path for some builds only, one module stands in several files.
+        let mut places: Vec<(String, String)> = path_attributes(child)
+            .iter()
+            .map(|path| {
+                let path = within(&folder_of(&file), path);
+                (path.clone(), folder_of(&path))
+            })
+            .collect();
+        let usual = [format!("{below}.rs"), format!("{below}/mod.rs")];
+        let usual = usual.into_iter().find(|path| tree.text(path).is_some());
+        places.extend(usual.map(|path| (path, below.clone())));
+        if places.is_empty() {
+            places.push((format!("{below}/mod.rs"), below));
         }
-        let beside = format!("{below}.rs");
-        let path = if tree.text(&beside).is_some() { beside } else { format!("{below}/mod.rs") };
-        self.add_file(tree, &path, module, &below)
+        let mut first = None;
+        for (path, folder) in &places {
+            let added = self.add_file(tree, path, module(), folder)?;
+            first = first.or(Some(added));
+        }
+        first.context("a module has no file")
     }
 
     fn resolve(&self, from: usize, path: &[String], steps: usize) -> Option<Target> {
@@ -153,49 +168,71 @@ impl Modules {
             "crate" => Target::Module(ROOT_INDEX),
             "self" => Target::Module(from),
             "super" => Target::Module(self.modules[from].parent),
-            name => self.look_up(from, name, steps)?,
+            name => self.in_scope(from, name, steps)?,
         };
         for name in rest {
             let Target::Module(module) = target else { break };
             target = match name.as_str() {
                 "super" => Target::Module(self.modules[module].parent),
                 // A name that nobody sees defined is one that a macro defines there.
-                name => self.look_up(module, name, steps).unwrap_or(Target::ItemOf(module)),
+                name => self.named_in(module, name, steps).unwrap_or(Target::ItemOf(module)),
             };
         }
         Some(target)
     }
 
-    fn look_up(&self, module: usize, name: &str, steps: usize) -> Option<Target> {
-        if steps > STEPS_MAX {
-            return None;
-        }
+    /// The target of a name that stands alone in a module.
+    fn in_scope(&self, module: usize, name: &str, steps: usize) -> Option<Target> {
         let here = &self.modules[module];
-        if let Some(child) = here.children.get(name) {
-            return Some(Target::Module(*child));
-        }
-        if here.items.contains(name) {
-            return Some(Target::ItemOf(module));
+        if steps > STEPS_MAX || here.children.contains_key(name) || here.items.contains(name) {
+            return self.named_in(module, name, steps);
         }
         if let Some(path) = here.imports.get(name) {
             return self.resolve(module, path, steps + 1);
         }
         here.globs.iter().find_map(|glob| match self.resolve(module, glob, steps + 1)? {
-            Target::Module(of) if of != module => self.look_up(of, name, steps + 1),
+            Target::Module(of) if of != module => self.named_in(of, name, steps + 1),
             _ => None,
         })
     }
+
+    /// The target of `module::name`. An item that a module passes on counts as its own.
+    fn named_in(&self, module: usize, name: &str, steps: usize) -> Option<Target> {
+        let here = &self.modules[module];
+        if let Some(child) = here.children.get(name) {
+            return Some(Target::Module(*child));
+        }
+        if here.items.contains(name) || steps > STEPS_MAX {
+            return Some(Target::ItemOf(module));
+        }
+        match self.in_scope(module, name, steps + 1)? {
+            passed_on @ Target::Module(_) => Some(passed_on),
+            Target::ItemOf(_) => Some(Target::ItemOf(module)),
+        }
+    }
 }
 
-/// The value of `#[path = "…"]`.
-fn path_attribute(module: &ItemMod) -> Option<String> {
-    module.attrs.iter().find_map(|attribute| match &attribute.meta {
+/// The values of `#[path = "…"]`, also of those that a condition stands before.
+fn path_attributes(module: &ItemMod) -> Vec<String> {
+    let of = |attribute: &Attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
             _ => None,
         },
+        Meta::List(list) if list.path.is_ident("cfg_attr") => {
+            let tokens: Vec<TokenTree> = list.tokens.clone().into_iter().collect();
+            tokens.windows(3).find_map(|window| match window {
+                [TokenTree::Ident(name), TokenTree::Punct(_), TokenTree::Literal(text)]
+                    if name == "path" =>
+                {
+                    Some(text.to_string().trim_matches('"').to_owned())
+                }
+                _ => None,
+            })
+        }
         _ => None,
-    })
+    };
+    module.attrs.iter().filter_map(of).collect()
 }
 
 fn folder_of(path: &str) -> String {
@@ -240,14 +277,23 @@ mod tests {
     }
 
     #[test]
-    fn name_that_is_passed_on_leads_to_the_file_that_defines_it() {
+    fn name_that_is_passed_on_counts_for_the_module_that_the_path_names() {
         let edges = files(&[
             ("s/lib.rs", "mod a; mod b; pub use b::B;"),
-            ("s/a.rs", "use crate::B; use crate::b; fn f(_: b::Inner, _: B) {}"),
-            ("s/b/mod.rs", "mod inner; pub use inner::*; pub struct B;"),
-            ("s/b/inner.rs", "pub struct Inner;"),
+            ("s/a.rs", "use crate::B; use crate::b; fn f(_: b::Inner, _: b::deep::D) {}"),
+            ("s/b/mod.rs", "mod inner; pub use inner::*; pub use inner::deep; pub struct B;"),
+            ("s/b/inner.rs", "pub struct Inner; pub mod deep { pub struct D; }"),
         ]);
-        assert_eq!(edges, ["s/a.rs → s/b/inner.rs", "s/a.rs → s/b/mod.rs"]);
+        assert_eq!(edges, ["s/a.rs → s/b/inner.rs", "s/a.rs → s/b/mod.rs", "s/a.rs → s/lib.rs"]);
+    }
+
+    #[test]
+    fn passing_a_name_on_uses_nothing() {
+        let edges = files(&[
+            ("s/lib.rs", "mod a; pub use a::A; pub(crate) use a::B; use a::C;"),
+            ("s/a.rs", "pub struct A; pub struct B; pub struct C;"),
+        ]);
+        assert_eq!(edges, ["s/lib.rs → s/a.rs"]);
     }
 
     #[test]
@@ -272,6 +318,16 @@ mod tests {
     }
 
     #[test]
+    fn module_that_differs_by_build_stands_in_several_files() {
+        let edges = files(&[
+            ("s/lib.rs", "#[cfg_attr(not(unix), path = \"b.rs\")] mod a; pub struct Root;"),
+            ("s/a.rs", "use crate::Root;"),
+            ("s/b.rs", "use crate::Root;"),
+        ]);
+        assert_eq!(edges, ["s/a.rs → s/lib.rs", "s/b.rs → s/lib.rs"]);
+    }
+
+    #[test]
     fn top_level_modules_stand_for_all_below_them() {
         let tree = Tree::of(&[
             ("s/lib.rs", "mod a; mod b; pub struct Root; fn f() { b::g() }"),
@@ -286,13 +342,13 @@ mod tests {
 
     #[test]
     fn module_without_a_file_is_an_error() {
-        let error = Modules::read(&Tree::of(&[("s/lib.rs", "mod a;")]), "s/lib.rs").unwrap_err();
+        let error = Modules::read(&Tree::of(&[("s/lib.rs", "mod a;")]), "s/lib.rs").err().unwrap();
         assert_eq!(error.to_string(), "s/a/mod.rs is missing");
     }
 
     #[test]
     fn imports_in_a_ring_end() {
         let edges = files(&[("s/lib.rs", "use a::x; mod a;"), ("s/a.rs", "pub use crate::x;")]);
-        assert_eq!(edges, [""; 0]);
+        assert_eq!(edges, ["s/lib.rs → s/a.rs"]);
     }
 }

@@ -34,21 +34,30 @@ fn defined(item: &Item) -> Option<String> {
     Some(name.to_string())
 }
 
+/// The kind of a `use`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Import {
+    /// For the module alone.
+    Private,
+    /// For others, as a part of the module.
+    PassedOn,
+}
+
 struct Names<'a> {
     module: &'a mut Module,
 }
 
 impl Names<'_> {
     /// Notes the imports of a tree below `prefix`. Re-exports bring names in and use none.
-    fn import(&mut self, tree: &UseTree, prefix: &[String], is_private: bool) {
+    fn import(&mut self, tree: &UseTree, prefix: &[String], of: Import) {
         let below =
             |name: String| -> Vec<String> { prefix.iter().cloned().chain([name]).collect() };
         let (name, path) = match tree {
             UseTree::Path(path) => {
-                return self.import(&path.tree, &below(path.ident.to_string()), is_private);
+                return self.import(&path.tree, &below(path.ident.to_string()), of);
             }
             UseTree::Group(group) => {
-                return group.items.iter().for_each(|tree| self.import(tree, prefix, is_private));
+                return group.items.iter().for_each(|tree| self.import(tree, prefix, of));
             }
             UseTree::Glob(_) => {
                 self.module.globs.push(prefix.to_vec());
@@ -63,9 +72,8 @@ impl Names<'_> {
                 (names.rename.to_string(), prefix.to_vec())
             }
             UseTree::Rename(names) => (names.rename.to_string(), below(names.ident.to_string())),
-            _ => return,
         };
-        if is_private {
+        if of == Import::Private {
             self.module.used.insert(path.clone());
         }
         self.module.imports.insert(name, path);
@@ -116,7 +124,11 @@ impl<'ast> Visit<'ast> for Names<'_> {
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
         if item.leading_colon.is_none() {
-            self.import(&item.tree, &[], matches!(item.vis, Visibility::Inherited));
+            let of = match item.vis {
+                Visibility::Inherited => Import::Private,
+                _ => Import::PassedOn,
+            };
+            self.import(&item.tree, &[], of);
         }
     }
 

@@ -248,7 +248,8 @@ fn managers(results: &Results, suite: &str) -> Vec<Line> {
                 let manager = series.facts.get(LIBRARY).and_then(Field::text)?;
                 Some(manager.trim_end_matches(BY_FLAGS).to_owned())
             };
-            let named = drawn(&points, tier).into_iter().find_map(|name| Some((name, manager(name)?)));
+            let named =
+                drawn(&points, tier).into_iter().find_map(|name| Some((name, manager(name)?)));
             let Some((wanted, name)) = named else { continue };
             let dots = beside(&points, |point| point.series(wanted));
             if !dots.is_empty() && lines.iter().all(|line| line.name != name) {

@@ -105,7 +105,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let daemons = daemons.transpose()?;
     let server = Server::start(&control_socket, live.clone())?;
     let mut metrics = metrics_at.map(|at| Metrics::start(live.clone(), at));
-    live.give_up(args)?;
+    live.give_up(args.limits)?;
     ScopeGuard::into_inner(started);
     // Whoever started the gateway may not listen any more; that is no reason to end.
     let _ = writeln!(std::io::stdout(), "ready");
