@@ -205,7 +205,7 @@ pub struct SaSpec {
 }
 
 impl SaSpec {
-    /// Whether policies with this number may mean its packets.
+    /// True if policies with this number may mean its packets.
     #[must_use]
     pub fn serves(&self, reqid: ReqId) -> bool {
         reqid == self.reqid || Some(reqid) == self.named

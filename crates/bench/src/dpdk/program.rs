@@ -15,14 +15,14 @@ use super::{BURST, PACKETS, WINDOWS};
 
 /// Its name.
 pub const NAME: &str = "dpdk-test-crypto-perf";
-/// How often it is looked at.
+/// Time between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a run may take; one takes about a second.
+/// Longest time of a run; one takes about a second.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where DPDK keeps files of a run (EAL, `eal_create_runtime_dir`): for root, and for others.
+/// Folders in which DPDK keeps files of a run (EAL, `eal_create_runtime_dir`): for root, and for others.
 const FOLDERS: [&str; 2] = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"];
 
-/// Why a run came to nothing.
+/// A run came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// It is not there.
@@ -31,17 +31,17 @@ pub enum RunError {
          with --program PATH"
     )]
     Missing {
-        /// What was looked for.
+        /// Name of the program.
         program: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// It ended without a result.
     #[error("{name} ended with {status}: {said}", name = NAME)]
     Ended {
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it said of it.
+        /// Its own words.
         said: String,
     },
     /// It took too long, and was ended.
@@ -58,7 +58,7 @@ pub enum RunError {
     Files(#[from] io::Error),
 }
 
-/// Where it is.
+/// Its path.
 #[derive(Clone, Debug)]
 pub struct Program(PathBuf);
 
@@ -67,7 +67,7 @@ pub struct Program(PathBuf);
 pub struct Run<'a> {
     /// The kind of device.
     pub driver: &'a Driver,
-    /// What is computed.
+    /// Suite and sizes.
     pub suite: Suite,
     /// Bytes of texts, whole blocks.
     pub texts: &'a [usize],
@@ -136,7 +136,7 @@ fn all_of(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What of its output says why it ended: the first line about something that failed, else the last line.
+/// The line of its output that tells why it ended: the first about something that failed, else the last.
 fn said(text: &str) -> String {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_cause = |line: &&str| {
@@ -152,7 +152,7 @@ fn said(text: &str) -> String {
     }
 }
 
-/// Whether the table is that of a run: all windows of all texts, and every packet came back.
+/// True if the table is that of a run: all windows of all texts, and every packet came back.
 fn check(windows: &[Window], texts: &[usize]) -> Result<(), String> {
     let all = texts.len() * WINDOWS;
     if windows.len() != all {

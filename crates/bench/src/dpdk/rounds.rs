@@ -10,7 +10,7 @@ use super::program::{NAME, Program, Run, RunError};
 use super::windows::{Bursts, OwnError, beside_a_spinning_thread, middle};
 use crate::results::LeftOut;
 
-/// What is measured.
+/// The points to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// DPDK's program.
@@ -23,7 +23,7 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Rounds of each suite.
     pub rounds: usize,
-    /// What Convoy may use.
+    /// Features that Convoy may use.
     pub cpu: Cpu,
     /// Convoy's tier.
     pub tier: Tier,
@@ -31,16 +31,16 @@ pub struct Plan {
     pub processors: [usize; 2],
 }
 
-/// What was found out.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// DPDK's version.
     pub version: Option<String>,
     /// Points, by suite and size.
     pub points: Vec<Point>,
-    /// What was not measured, and why.
+    /// Points that were not measured, with the reason.
     pub left_out: Vec<LeftOut>,
-    /// Whether the bench was interrupted.
+    /// True if the bench was interrupted.
     pub is_interrupted: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct Device {
     pub rounds: Vec<f64>,
 }
 
-/// Why nothing can be measured.
+/// Nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum RoundsError {
     /// Convoy's side.
@@ -78,7 +78,7 @@ pub enum RoundsError {
     Own {
         /// The suite.
         suite: Suite,
-        /// Why.
+        /// The reason.
         error: OwnError,
     },
     /// The processor.
@@ -97,7 +97,7 @@ struct Turns {
     sides: Vec<Side>,
 }
 
-/// Who takes turns.
+/// The two that take turns.
 struct Side {
     /// None is Convoy.
     driver: Option<Driver>,

@@ -47,7 +47,7 @@ pub(super) fn charts(results: &Results) -> Vec<Chart> {
     distinct(&all, "suite").into_iter().map(chart).collect()
 }
 
-/// What a series is called: a device with the library that it is made of.
+/// Name of a series: a device with the library that it is made of.
 fn told(name: &Name, points: &[&Point]) -> String {
     if name.is_convoy() {
         let burst = points.iter().find_map(|point| count(point, "burst"));
@@ -63,7 +63,7 @@ fn told(name: &Name, points: &[&Point]) -> String {
     library.map_or_else(|| device.clone(), |library| format!("{device} ({library})"))
 }
 
-/// How the charts are to be read, and the ratios at the smallest and the largest size. Nothing without them.
+/// A guide to the charts, with the ratios at the smallest and the largest size. Nothing without them.
 pub(super) fn notes(results: &Results) -> Vec<String> {
     let all = points(results);
     if all.is_empty() {

@@ -26,7 +26,7 @@ const LONG: f64 = 1024.0;
 /// The tier that others are set beside.
 pub(super) const BASE: &str = "aesni";
 const QUANTITY: &str = "cycles per packet";
-/// What a manager's name ends with where the library does not tell it, because flags chose it.
+/// The end of a manager's name where the library does not tell it, because flags chose it.
 const BY_FLAGS: &str = ", by flags";
 
 /// What a series is called where several ways into a library are drawn.

@@ -55,14 +55,14 @@ pub struct Step {
 /// What has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
 const NO_FEATURES: (&str, &str) = ("OPENSSL_ia32cap", "0");
 
-/// What is asked for.
+/// The user's choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Figures; all, if there are none.
     pub only: Vec<Id>,
     /// Experiments whose results are there.
     pub given: Vec<Experiment>,
-    /// How much is measured.
+    /// Size of the grid, and time.
     pub effort: Effort,
     /// Shared libraries of intel-ipsec-mb, instead of the system's; the second is measured in a step of its own.
     pub ipsec_mb: Vec<String>,

@@ -192,7 +192,7 @@ fn spread(samples: &[Vec<f64>; 2]) -> f64 {
     samples.iter().map(range).sum()
 }
 
-/// What of a point can be compared, and which way it is better: ratios to peers; without them, of one run a side ratios of
+/// Parts of a point that can be compared, with the better direction: ratios to peers; without them, of one run a side ratios of
 /// Convoy's own series that took turns, of several its rounds.
 fn subjects(one: &Point, other: &Point, is_single: bool) -> Vec<(Subject, Better)> {
     let is_of_both =

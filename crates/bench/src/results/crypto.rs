@@ -52,7 +52,7 @@ fn name(samples: &Samples) -> Name {
     Name::new(samples.who, samples.api.as_str())
 }
 
-/// Which manager of which intel-ipsec-mb a series is of.
+/// The manager of intel-ipsec-mb that a series is of, with its version.
 fn facts(samples: &Samples, point: &Point, lineups: &[LineupInfo]) -> Fields {
     let is_beside =
         |lineup: &&LineupInfo| (lineup.tier, lineup.sha_ni) == (point.tier, point.sha_ni);

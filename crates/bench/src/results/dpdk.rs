@@ -8,9 +8,9 @@ use crate::dpdk::rounds::Point;
 use crate::dpdk::{BURST, PACKETS, WINDOWS};
 use crate::workload::Direction;
 
-/// What is called so in the results.
+/// Its name in the results.
 pub const QUANTITY: &str = "cycles per packet in short windows";
-/// Who DPDK's devices are among series.
+/// The name of DPDK's devices among series.
 pub const WHO: &str = "dpdk";
 
 impl Report {

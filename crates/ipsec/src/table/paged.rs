@@ -66,13 +66,14 @@ impl<T> PagedTable<T> {
         })
     }
 
-    fn mark(&mut self, slot: u32, is_taken: bool) {
+    /// Notes that a slot has got a value, or has lost it.
+    fn flip(&mut self, slot: u32) {
         let (word, bit) = ((slot / u64::BITS) as usize, 1 << (slot % u64::BITS));
         let taken = Arc::make_mut(&mut self.taken);
         if taken.len() <= word {
             taken.resize(word + 1, 0);
         }
-        taken[word] = if is_taken { taken[word] | bit } else { taken[word] & !bit };
+        taken[word] ^= bit;
     }
 
     /// All values with their slots, lowest slot first.
@@ -146,7 +147,7 @@ impl<T: Clone> PagedTable<T> {
         let old = Arc::make_mut(page)[place].replace(value);
         if old.is_none() {
             self.len += 1;
-            self.mark(slot, true);
+            self.flip(slot);
         }
         old
     }
@@ -166,8 +167,9 @@ impl<T: Clone> PagedTable<T> {
                 *entry = None;
             }
         }
-        self.len -= usize::from(old.is_some());
-        self.mark(slot, false);
+        // It has one: looked at above.
+        self.len -= 1;
+        self.flip(slot);
         old
     }
 }

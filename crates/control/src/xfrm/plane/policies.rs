@@ -107,7 +107,7 @@ impl Placement {
     /// Puts a policy in the place of another in a draft, or adds or removes one; whether workers are to see anything new.
     ///
     /// # Errors
-    /// When workers' database has no room. Then nothing has changed but the draft, which is to be dropped.
+    /// Refuses a policy that the workers' database has no room for. Then nothing has changed but the draft, which is to be dropped.
     pub(super) fn change(
         &mut self,
         old: Option<Numbered<'_>>,
