@@ -1,4 +1,4 @@
-//! Calls of kernels, as their object code has them.
+//! Calls that kernels make, by their object code.
 //!
 //! A kernel is compiled with the features of a CPU tier, and all that it does is meant to be inlined into it.
 //! Where an optimiser sees one crate or unit at a time, a function of the standard library that is not marked

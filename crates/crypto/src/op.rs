@@ -619,20 +619,20 @@ pub(crate) trait Op<'a> {
     /// True if the operation still has to run.
     fn is_due(&self) -> bool;
 
-    /// True if its ICV was compared and does not match, but it has not been wiped yet. Never, where
+    /// True if its ICV was compared and does not match, but it has not been wiped yet. False where
     /// nothing is compared.
     #[inline(always)]
     fn is_refused(&self) -> bool {
         false
     }
 
-    /// True if it was opened and is not authentic. Never, where nothing is compared.
+    /// True if it was opened and is not authentic. False where nothing is compared.
     #[inline(always)]
     fn is_forged(&self) -> bool {
         false
     }
 
-    /// True if it was opened and its tag given away, so that nobody here knows whether it is authentic. Never,
+    /// True if it was opened and its tag given away, so that nobody here knows whether it is authentic. False
     /// where tags are compared.
     #[inline(always)]
     fn is_unjudged(&self) -> bool {
