@@ -32,7 +32,7 @@ const BUFFER: usize = 32 << 20;
 /// Longest time that a call may block before the flags are looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Default delay after which a datagram is lost: on a busy machine everyone waits for a processor.
+/// Default delay after which a datagram counts as lost: on a busy machine everyone waits for a processor.
 const LATEST: Duration = Duration::from_secs(3);
 /// Time for which a probe sends, and longest delay of what it sent.
 const PROBE: Duration = Duration::from_millis(100);
