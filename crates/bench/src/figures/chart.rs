@@ -17,7 +17,7 @@ pub struct Figure {
     pub charts: Vec<Chart>,
     /// Values of the study that it redoes, beside ours.
     pub studied: Vec<Studied>,
-    /// Goals.
+    /// Verdicts on its goals.
     pub goals: Vec<Verdict>,
     /// Notes that a reader needs to read it right.
     pub notes: Vec<String>,
@@ -105,13 +105,13 @@ pub enum Scale {
 pub struct Line {
     /// Whose.
     pub name: String,
-    /// Role, which decides how it is drawn.
+    /// Kind of its values, which decides how it is drawn.
     pub role: Role,
     /// Its points, by rising `x`.
     pub dots: Vec<Dot>,
 }
 
-/// Role of a series, which decides how it is drawn.
+/// Kind of a series, which decides how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Convoy as it is used.
@@ -160,7 +160,7 @@ pub struct Bars {
 pub struct Bar {
     /// Whose.
     pub name: String,
-    /// Role, which decides how it is drawn.
+    /// Kind of its values, which decides how it is drawn.
     pub role: Role,
     /// A value for each group, where it was measured.
     pub values: Vec<Option<Value>>,
@@ -189,7 +189,7 @@ pub struct Quality {
 pub struct Polygon {
     /// Whose.
     pub name: String,
-    /// Role, which decides how it is drawn.
+    /// Kind of its values, which decides how it is drawn.
     pub role: Role,
     /// A share of the best for each quality, 0 to 1, where it was measured.
     pub shares: Vec<Option<f64>>,

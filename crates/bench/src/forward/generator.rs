@@ -143,7 +143,7 @@ pub struct Offered {
     pub packets: u64,
     /// Of these, lost.
     pub lost: u64,
-    /// Disturbance of the generator itself.
+    /// Cause for which it says nothing, such as a generator that was late.
     pub disturbance: Option<Disturbance>,
 }
 

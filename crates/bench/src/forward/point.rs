@@ -16,7 +16,7 @@ pub struct Point {
     pub size: usize,
     /// Rates that searches found, in their order.
     pub searches: Vec<Found>,
-    /// Cause of the last search that found nothing.
+    /// Cause of the last search without a rate.
     pub busy: Option<String>,
     /// Times that packets took at a part of the rate.
     pub latencies: Vec<Latency>,

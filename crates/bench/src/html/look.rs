@@ -28,7 +28,7 @@ const fn colours(role: Role) -> &'static [usize] {
 const MARKERS: usize = 6;
 /// Patterns of dashes in the style sheet, the first without gaps.
 const DASHES: usize = 4;
-/// Distance from a marker's middle to its edge.
+/// Radius of a round marker; other shapes are scaled by it.
 const REACH: f64 = 4.0;
 
 impl Look {

@@ -164,7 +164,7 @@ fn templates<J: StampedJob>(library: &IpsecMb, suite: Suite) -> Option<[J; 2]> {
     Some([template(Direction::Seal)?, template(Direction::Open)?])
 }
 
-/// Suffix that tells interfaces that check their callers from the others.
+/// Suffix of an interface's name: `CHECKED` if it checks its callers, else empty.
 const fn checks_suffix(checks: bool) -> &'static str {
     if checks { CHECKED } else { "" }
 }
