@@ -16,7 +16,7 @@ use crate::{
     words,
 };
 
-/// When a step runs.
+/// Gates in which a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     /// In every gate.
@@ -31,7 +31,7 @@ enum When {
 struct Step {
     name: &'static str,
     when: When,
-    /// What it claims, for lists.
+    /// Claim of the step, for lists.
     claim: &'static str,
     run: fn(&Gate) -> Result<Tally>,
 }
@@ -164,13 +164,13 @@ const STEPS: &[Step] = &[
 pub(crate) const SOURCE_CHECKS: &[&str] =
     &["layers", "count", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
 
-/// Whether there is a step of this name.
+/// True if there is a step of this name.
 #[cfg(test)]
 pub(crate) fn is_step(name: &str) -> bool {
     STEPS.iter().any(|step| step.name == name)
 }
 
-/// What the user asked for.
+/// Choice of the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wish {
     oracles: bool,
@@ -255,7 +255,7 @@ fn row(step: &Step) -> String {
     format!("  {:<18}{}", step.name, step.claim)
 }
 
-/// What `--help` says: which step is where.
+/// Text of `--help`: the steps of each gate.
 fn help() -> String {
     let part = |is_in: fn(&Step) -> bool| -> String {
         let rows: Vec<String> = STEPS.iter().filter(|step| is_in(step)).map(row).collect();

@@ -24,7 +24,7 @@ pub(crate) struct Ahead(pub(crate) Mutex<Option<JoinHandle<Finished>>>);
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) workspace: Arc<Workspace>,
-    /// What a change concerns, if the gate is to run for that alone.
+    /// Packages and steps that a change concerns, if the gate is to run for that alone.
     pub(crate) concerned: Option<Concerned>,
     programs: OnceLock<Option<Vec<Program>>>,
     /// An oracle that began before its step, if oracles are among the steps.

@@ -18,7 +18,7 @@ use crate::workspace::{Workspace, stream};
 /// Exit status of a script that cannot run on this machine.
 const CANNOT_RUN: i32 = 77;
 
-/// How much of an oracle runs.
+/// Share of an oracle that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// One case of each kind: each suite, mode and encapsulation once, not each with each.

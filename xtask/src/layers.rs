@@ -1,4 +1,4 @@
-//! Which crate may use which: the table in ARCHITECTURE.md against what the manifests say.
+//! Dependencies between crates: the table in ARCHITECTURE.md against the manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(crate) const DRAWING: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- layers: begin -->";
 const END: &str = "<!-- layers: end -->";
 
-/// How a package uses another.
+/// Kind of a package's dependency on another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// In what is shipped, or in its build script.
@@ -106,7 +106,7 @@ fn refused(table: &Table, user: &Package, row: &Row, used: &str, kind: Use) -> O
     }
 }
 
-/// Whether `from` may use `to` over any number of steps.
+/// True if `from` may use `to` over any number of steps.
 fn reaches(table: &Table, from: &str, to: &str) -> bool {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];

@@ -1,4 +1,4 @@
-//! What passed, what failed, what was left out and why.
+//! Reports of cases that passed, failed or were left out, and the reasons.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@ use crate::report::Tally;
 use crate::test_steps::tests;
 use crate::workspace::{cargo, skip};
 
-/// Where it lies.
+/// Path of its manifest.
 const MANIFEST: &str = "interop/rust-user/Cargo.toml";
 
 /// The crates that others may depend on.

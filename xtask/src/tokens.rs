@@ -151,7 +151,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Whether a file holds only tests, examples or benches by its place alone.
+/// True if a file holds only tests, examples or benches by its place alone.
 pub(crate) fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "examples" | "benches" | "tests.rs"))
         || path.starts_with("fuzz/")

@@ -37,7 +37,7 @@ pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Where the library may be: beside the program, and where it is installed.
+/// Paths at which the library may be: beside the program, and where it is installed.
 fn places(folder: &Path) -> Vec<PathBuf> {
     let prefix = folder.parent().unwrap_or(folder);
     let beside = NAMES.map(|name| folder.join(name));
@@ -45,7 +45,7 @@ fn places(folder: &Path) -> Vec<PathBuf> {
     beside.into_iter().chain(installed).collect()
 }
 
-/// Who listens at a socket of the kind that XFRM is served on.
+/// Process that listens at a socket of the kind that XFRM is served on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     /// Its process; `None`: not to be seen.
@@ -53,7 +53,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Where its network namespace is opened, if that is another one than this process's. One that this
+    /// File of its network namespace, if that is another one than this process's. One that this
     /// user may not look at counts as this process's.
     pub(crate) fn elsewhere(self) -> Option<PathBuf> {
         let its = PathBuf::from(format!("/proc/{}/ns/net", self.pid?));
@@ -62,7 +62,7 @@ impl Listener {
     }
 }
 
-/// Who listens at a socket, if it is of the kind that XFRM is served on.
+/// Finds the listener at a socket, if it is of the kind that XFRM is served on.
 ///
 /// # Errors
 /// The system's, and [`Stranger`](convoy_control::peer::Stranger) where the library would talk to nobody.

@@ -175,15 +175,15 @@ impl Schedule {
         })
     }
 
-    /// Whether its cipher has no kernel, so that the portable tier takes part.
+    /// True if its cipher has no kernel, so that the portable tier takes part.
     #[inline]
     pub(crate) const fn is_legacy(&self) -> bool {
         matches!(self, Self::Pair { cipher: CipherKey::Legacy(_), .. })
     }
 
-    /// Whether this thread's next burst is better off in narrow registers, as wide units sleep. `burst` tells how
-    /// many packets it has and how many bytes together, of which at most `most` packets go side by side;
-    /// it is asked only where wide units can sleep.
+    /// True if this thread's next burst is better off in narrow registers, as wide units sleep. `burst` returns the
+    /// number of packets and that of all their bytes; at most `most` packets go side by side;
+    /// it is called only where wide units can sleep.
     #[inline(always)]
     pub(crate) fn goes_narrow(&self, most: usize, burst: impl FnOnce() -> (usize, usize)) -> bool {
         match self {
@@ -309,20 +309,20 @@ fn check_integrity(suite: Suite, given: usize) -> Result<(), KeyError> {
 /// Most bytes of a pair's text.
 const PAIR_MAX: u64 = u32::MAX as u64;
 
-/// What building an operation checks, worked out once.
+/// Limits that building an operation checks, worked out once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Bytes of an ICV.
     pub(crate) icv: u8,
     /// Fewest and most bytes of a nonce.
     pub(crate) nonce: (u8, u8),
-    /// Whether operations come with additional data, or with a header in front of the text.
+    /// True if operations come with additional data, false if with a header in front of the text.
     pub(crate) aead: bool,
     /// One less than the bytes of a block that text must be a multiple of.
     pub(crate) partial: u8,
     /// Most bytes of text. For CCM, with a nonce of 7 bytes.
     pub(crate) data: u64,
-    /// What the last 32 bits of the nonce's block begin with.
+    /// Initial value of the last 32 bits of the nonce's block.
     pub(crate) counter: u8,
 }
 
@@ -445,13 +445,13 @@ impl Key {
         &self.schedule
     }
 
-    /// Where the classes of the scheduler for AES-GCM begin for this tier and key size.
+    /// Last class of the scheduler for AES-GCM, for this tier and key size.
     #[inline(always)]
     pub(crate) const fn class(&self) -> burst::Class {
         self.class
     }
 
-    /// What kernels of AES-GCM need.
+    /// Tables for kernels of AES-GCM.
     #[inline(always)]
     pub(crate) fn tables(&self) -> Option<&Tables> {
         match &self.schedule {
@@ -460,7 +460,7 @@ impl Key {
         }
     }
 
-    /// What operations must have in common to go through the same passes together.
+    /// Passes of this key: operations with the same ones may go through them together.
     #[inline(always)]
     pub(crate) const fn route(&self) -> Route {
         self.route
@@ -494,7 +494,7 @@ impl Key {
     }
 }
 
-/// Which passes a key's operations go through, as a number, so that comparing two is one
+/// Passes that a key's operations go through, as a number, so that comparing two is one
 /// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route(u32);
@@ -599,14 +599,14 @@ macro_rules! key_type {
                 Ok(Self { key, material: Some(material) })
             }
 
-            /// What the key was made of, if it [keeps](Self::keeping) that. Every caller of this is a
+            /// Secrets that the key was made of, if it [keeps](Self::keeping) them. Every caller of this is a
             /// place to review.
             #[must_use]
             pub fn material(&self) -> Option<&KeyMaterial> {
                 self.material.as_deref()
             }
 
-            /// What the key is for.
+            /// Suite of the key.
             #[inline]
             #[must_use]
             pub const fn suite(&self) -> Suite {
@@ -620,7 +620,7 @@ macro_rules! key_type {
                 self.key.limits.icv as usize
             }
 
-            /// Whether its suite is an AEAD, so that operations are made with `new`, not `framed`.
+            /// True if its suite is an AEAD, so that operations are made with `new`, not `framed`.
             #[inline(always)]
             #[must_use]
             pub const fn is_aead(&self) -> bool {
@@ -633,8 +633,8 @@ macro_rules! key_type {
                 self.key.tier()
             }
 
-            /// What computes with this key, in words: the tier, and of an HMAC the instructions and
-            /// how many messages go side by side (`avx512 + avx512 x16`).
+            /// Name of the code that computes with this key: the tier, and of an HMAC the instructions and
+            /// the number of messages side by side (`avx512 + avx512 x16`).
             #[must_use]
             pub fn implementation(&self) -> String {
                 self.key.implementation()
@@ -764,7 +764,7 @@ mod tests {
         assert_eq!(error, KeyError::Length { expected: 16, given: 20 });
     }
 
-    /// What is sealed with a replaced key is what a new one seals.
+    /// A replaced key seals to the same bytes as a new one.
     #[test]
     fn keys_for_both_ways_are_replaced_in_place() {
         let cpu = Cpu::without("").unwrap();

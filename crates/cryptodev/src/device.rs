@@ -13,7 +13,7 @@ const JOBS: u32 = 2048;
 /// Memory for DPDK's own, in MiB, of a process without huge pages.
 const MEMORY: &str = "256";
 
-/// Which device, and how it is used.
+/// Choice of a device, and of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The library in C. Nothing: where `make install` puts it, or beside the program.
@@ -51,7 +51,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What DPDK starts with: a device on PCI needs huge pages and is named, one of software needs neither.
+    /// Arguments that DPDK starts with: a device on PCI needs huge pages and is named, one of software needs neither.
     #[must_use]
     pub fn dpdk_arguments(&self) -> Vec<String> {
         if let Some(arguments) = &self.arguments {
@@ -176,7 +176,7 @@ impl Drop for Name {
     }
 }
 
-/// What engines share.
+/// State that engines share.
 #[derive(Debug)]
 pub(crate) struct Device {
     // The device is stopped before its name is free.
@@ -213,7 +213,7 @@ impl Device {
         Queue::open(self.shim, self.info.id, number, (JOBS, REQUESTS))
     }
 
-    /// Whether the device is to be stopped.
+    /// True if the device is to be stopped.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }

@@ -1,6 +1,6 @@
-//! Which way packets go, as policies have it.
+//! Direction of packets, as policies have it.
 
-/// Which packets a policy means: `out`, `in` or `fwd`. Each way has prefixes of its own.
+/// Group of packets that a policy means: `out`, `in` or `fwd`. Each way has prefixes of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyDirection {
     /// Packets that leave, whether this host sends or forwards them.

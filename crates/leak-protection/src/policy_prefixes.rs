@@ -11,18 +11,18 @@ use crate::{
     table::SETS,
 };
 
-/// What a policy says about packets between two networks.
+/// Treatment of packets between two networks, as one policy has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Policy {
     /// The network on this side; bits beyond the prefix are ignored.
     pub local: IpNet,
     /// The one on the far side.
     pub remote: IpNet,
-    /// Whether all packets between the two are meant, and not some protocol or ports only.
+    /// True if all packets between the two are meant, and not some protocol or ports only.
     pub is_whole: bool,
-    /// What becomes of them.
+    /// Action for these packets.
     pub verdict: Verdict,
-    /// Which way they go; none for all.
+    /// Direction of these packets; none for all.
     pub way: Option<PolicyDirection>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct PolicyPrefixes {
     ways: [Families; 3],
 }
 
-/// Those of one way.
+/// Prefixes of one way, by IP version.
 #[derive(Debug, Clone, Default)]
 struct Families {
     v4: OfFamily,
@@ -69,7 +69,7 @@ struct Counted {
     size: Size,
 }
 
-/// How much a cover covers: of two covers one of which lies within the other, those of one size are equal.
+/// Extent of a cover: of two covers one of which lies within the other, those of one size are equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Size {
     /// Sum of the distances between both ends of ranges.
@@ -77,7 +77,7 @@ struct Size {
     ranges: usize,
 }
 
-/// What policies say of one far prefix.
+/// State of one far prefix.
 #[derive(Debug, Clone, Default)]
 struct Far {
     /// Policies that hold some of what is sent there.
@@ -88,7 +88,7 @@ struct Far {
     whole: Counted,
     /// An earlier life left it closed.
     is_left: bool,
-    /// How much of the near side policies hold all for, those for wider far prefixes included.
+    /// Extent of the near side that policies hold all for, those for wider far prefixes included.
     reach: Size,
 }
 
@@ -103,7 +103,7 @@ struct OfFamily {
     /// Near and far networks that an earlier life left closed.
     left: BTreeSet<IpNet>,
     far_left: BTreeSet<IpNet>,
-    /// What the last change ended of that.
+    /// Prefixes of these that the last change ended.
     ended: Ended,
     far_cover: Cover,
     mixed_cover: Cover,
@@ -116,7 +116,7 @@ struct Ended {
     far: Vec<IpNet>,
 }
 
-/// What changes of the near, far and mixed prefixes of one family.
+/// Changes of the near, far and mixed prefixes of one family.
 type Notes<'a> = &'a mut [Difference];
 
 const NEAR: usize = 0;
@@ -140,7 +140,7 @@ impl PolicyPrefixes {
         (differences, did_ask || is_other || policies().any(|policy| self.asks_about(policy)))
     }
 
-    /// Whether some of the packets that a policy means are held, whichever way they go.
+    /// True if some of the packets that a policy means are held, whichever way they go.
     fn holds_some_of(&self, policy: &Policy) -> bool {
         let (local, remote) = (range(&policy.local.trunc()), range(&policy.remote.trunc()));
         let is_held = |way: PolicyDirection, source, destination| {
@@ -197,7 +197,7 @@ impl PolicyPrefixes {
         (differences, ended)
     }
 
-    /// What an earlier life protected stays held as a whole, until policies name it again. Where policies hold all of it
+    /// Keeps what an earlier life protected held as a whole, until policies name it again. Where policies hold all of it
     /// anyway, they alone count.
     pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
         self.noting(|family, Which { way, is_v4 }, notes| {
@@ -222,7 +222,7 @@ impl PolicyPrefixes {
         })
     }
 
-    /// What an earlier life left is held no more.
+    /// Ends the hold on what an earlier life left.
     pub(crate) fn settle(&mut self) -> Differences {
         self.noting(|family, _, notes| {
             let left = family.left_far().collect::<Vec<_>>();
@@ -237,7 +237,7 @@ impl PolicyPrefixes {
         self.families().flat_map(OfFamily::left_far).collect()
     }
 
-    /// What is held there, whatever policies say.
+    /// Prefixes that an earlier life left held, whatever policies say.
     pub(crate) fn held(&self) -> Held {
         let mut covers = Covers::default();
         for (family, covers) in self.families().zip(covers.chunks_exact_mut(3)) {
@@ -247,12 +247,12 @@ impl PolicyPrefixes {
         Held::of(covers)
     }
 
-    /// Whether nothing is held.
+    /// True if nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.families().all(|family| family.near.nets.is_empty())
     }
 
-    /// Whether the kernel asks about some of the packets that a policy means.
+    /// True if the kernel asks about some of the packets that a policy means.
     pub(crate) fn asks_about(&self, policy: &Policy) -> bool {
         let ways =
             PolicyDirection::ALL.into_iter().zip(&self.ways).filter(|(way, _)| policy.goes(*way));
@@ -400,7 +400,7 @@ impl OfFamily {
         }
     }
 
-    /// What the last change ended of what an earlier life left is left again.
+    /// Holds again the prefixes of an earlier life that the last change ended.
     fn leave_again(&mut self, concerned: &mut Concerned, notes: Notes<'_>) {
         let Ended { near, far } = core::mem::take(&mut self.ended);
         for near in near {
@@ -479,7 +479,7 @@ impl OfFamily {
         }
     }
 
-    /// Whether packets to a far prefix, and not to one within it that policies name, have to be asked about.
+    /// True if packets to a far prefix, and not to one within it that policies name, have to be asked about.
     fn is_mixed(&self, net: IpNet) -> bool {
         let Some(far) = self.far.get(&net) else { return false };
         far.reach != self.near.size
@@ -488,7 +488,7 @@ impl OfFamily {
             })
     }
 
-    /// What is far of a prefix, and what of that is mixed: of several prefixes around an address the longest decides.
+    /// Far and mixed ranges within a prefix: of several prefixes around an address the longest decides.
     fn ranges_within(&self, net: IpNet) -> (Vec<Range>, Vec<Range>) {
         let (mut far, mut mixed) = (Cover::default(), Cover::default());
         let note = &mut Difference::default();
@@ -686,7 +686,7 @@ mod tests {
         assert!(prefixes.change(&[], &[one]).1);
     }
 
-    /// How many there are is no matter, for what a policy costs that comes.
+    /// The number of policies has no effect on the cost of one that comes.
     #[test]
     fn a_policy_costs_the_same_among_many() {
         let policies = || {
@@ -832,7 +832,7 @@ mod tests {
         assert!(ended_count > 500, "{ended_count}");
     }
 
-    /// What the prefixes are to be, address by address.
+    /// True if the address is far, and true if it is mixed, by the definition.
     fn by_definition(
         policies: &[Policy],
         way: PolicyDirection,

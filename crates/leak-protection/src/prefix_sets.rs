@@ -1,4 +1,4 @@
-//! Which networks are on this side of tunnels, and which behind them.
+//! Networks on this side of tunnels, and networks behind them.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -25,7 +25,7 @@ pub struct Sides {
     pub far: BTreeSet<IpNet>,
 }
 
-/// What is protected. What any near network sends to any far one is, also where no policy has just these two.
+/// Networks between which packets are protected: from any near one to any far one, also where no policy has just these two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PrefixSets {
     /// Policies that protect.
@@ -39,11 +39,11 @@ pub struct PrefixSets {
     pub mixed: BTreeSet<IpNet>,
 }
 
-/// What the table's sets hold, in their order.
+/// Contents of the table's sets, in their order.
 pub(crate) type Covers = [Cover; SETS.len()];
 /// The same of another's.
 pub(crate) type Shown<'a> = [&'a Cover; SETS.len()];
-/// What changes of them.
+/// Changes of these contents.
 pub(crate) type Differences = [Difference; SETS.len()];
 
 /// Prefix sets, to look addresses up in.
@@ -57,13 +57,13 @@ impl Held {
         Self { covers }
     }
 
-    /// Whether packets of this way between a near and a far address are held.
+    /// True if packets of this way between a near and a far address are held.
     #[must_use]
     pub fn holds(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> bool {
         self.mixed(way, near, far).is_some()
     }
 
-    /// Whether the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
+    /// True if the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
     #[must_use]
     pub fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
         mixed(self.covers.each_ref(), way, near, far)
@@ -94,19 +94,19 @@ pub(crate) fn of_way<T>(
 }
 
 impl PrefixSets {
-    /// What they hold.
+    /// The same prefixes, to look addresses up in.
     #[must_use]
     pub fn held(&self) -> Held {
         Held { covers: self.covers() }
     }
 
-    /// Whether the kernel asks about some packets.
+    /// True if the kernel asks about some packets.
     #[must_use]
     pub fn ask(&self) -> bool {
         !self.mixed.is_empty()
     }
 
-    /// What either protects is protected.
+    /// Protects what either protects.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl PrefixSets {
 }
 
 impl Sides {
-    /// What of the far side is protected, as the fewest prefixes: without near networks within it, and without addresses
+    /// Protected prefixes of the far side, as few as possible: without near networks within it, and without addresses
     /// that no router passes on.
     #[must_use]
     pub fn far_prefixes(&self) -> Vec<IpNet> {
@@ -191,7 +191,7 @@ fn put_range(cover: &mut Cover, range: Range, is_covered: bool) {
     cover.set(range, covered, &mut Difference::default());
 }
 
-/// What has to be taken out of a set, and put in, to make one cover of another.
+/// Notes the ranges to take out of a set, and to put in, to make one cover of another.
 pub(crate) fn differ(before: &Cover, after: &Cover, note: &mut Difference) {
     let mut cover = before.clone();
     for range in before.without(after) {

@@ -37,7 +37,7 @@ const FIRST_SPI: u32 = 0x1000;
 /// Largest outer packet, bytes: no size that is measured is cut.
 const PATH_MTU: u16 = 9200;
 
-/// How many SAs there are, and what traffic falls to them.
+/// Number of SAs, and the traffic that falls to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// SAs in each direction.
@@ -59,7 +59,7 @@ impl Shape {
         Self { sas, policies: sas, flows: sas.max(64), esn: false, workers: 1 }
     }
 
-    /// Whether there can be such a site.
+    /// Checks that there can be such a site.
     ///
     /// # Errors
     /// [`SiteError::Shape`].
@@ -91,7 +91,7 @@ impl Shape {
     }
 }
 
-/// Which end of the tunnels.
+/// End of the tunnels.
 #[derive(Clone, Copy)]
 enum Side {
     Sender,
@@ -107,7 +107,7 @@ const fn network(side: Side, policy: u32) -> u32 {
     base + policy * NETWORK
 }
 
-/// Why the SAs and policies of a measurement could not be set up.
+/// The SAs and policies of a measurement could not be set up.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SiteError {
@@ -137,9 +137,9 @@ impl From<SnapshotError> for SiteError {
 /// both, with its wire led back to itself.
 #[derive(Debug)]
 pub struct Site {
-    /// How many of everything.
+    /// Numbers of SAs, policies, flows and workers.
     pub shape: Shape,
-    /// What pipelines read.
+    /// SAs and policies that pipelines read.
     pub published: Arc<Published>,
     /// The SAs that protect, by number.
     pub outbound: Vec<Arc<OutboundSpec>>,

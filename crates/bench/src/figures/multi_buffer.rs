@@ -29,7 +29,7 @@ const QUANTITY: &str = "cycles per packet";
 /// The end of a manager's name where the library does not tell it, because flags chose it.
 const BY_FLAGS: &str = ", by flags";
 
-/// What a series is called where several ways into a library are drawn.
+/// Name of a series where several ways into a library are drawn.
 fn told(name: &Name) -> String {
     let Name { who, by } = name;
     match (who.as_str(), by.as_str()) {

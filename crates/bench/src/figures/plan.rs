@@ -1,11 +1,11 @@
-//! What is measured for the figures: commands of `convoy bench`, one after the other.
+//! Measurements for the figures: commands of `convoy bench`, one after the other.
 
 use super::many_tunnels;
 use super::one_tunnel::{self, DRIVERS, FRAME, FRAMES, PORTABLE, esp_text};
 use super::{Experiment, Id, dpdk, multi_buffer};
 use crate::results::LeftOut;
 
-/// How much is measured.
+/// Extent of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// A part of the grid, within three minutes.
@@ -26,25 +26,25 @@ impl Effort {
     }
 }
 
-/// What the machine has.
+/// Processors and tiers of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Processors that may be used.
     pub processors: usize,
     /// Tiers, the best last.
     pub tiers: Vec<String>,
-    /// Whether the portable tier is without special instructions in this build.
+    /// True if the portable tier is without special instructions in this build.
     pub portable_is_soft: bool,
 }
 
 /// One command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What it is for.
+    /// Experiment that it is for.
     pub experiment: Experiment,
     /// Its name within the experiment.
     pub name: &'static str,
-    /// What follows `convoy bench`.
+    /// Arguments behind `convoy bench`.
     pub arguments: Vec<String>,
     /// Variables of its environment.
     pub environment: Vec<(&'static str, &'static str)>,
@@ -52,7 +52,7 @@ pub struct Step {
     pub seconds: f64,
 }
 
-/// What has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
+/// Variable that has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
 const NO_FEATURES: (&str, &str) = ("OPENSSL_ia32cap", "0");
 
 /// The user's choice.

@@ -1,4 +1,4 @@
-//! What offers packets at even spaces, and takes and checks those that come out.
+//! Generator that offers packets at even spaces, and takes and checks those that come out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ const LATE: u64 = RING as u64 / 2;
 /// Packets that tell how fast the worker is, and how long they may take.
 const ENOUGH: u64 = 4 * WINDOW;
 const TURNS: Duration = Duration::from_secs(2);
-/// How long packets under way may take to come to their end.
+/// Time in which packets under way must come to their end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is said when they do not.
+/// Error when they do not.
 const STUCK: &str = "packets did not come out of the worker";
 /// Both ways through the gateway count the TTL down.
 const HOPS: u8 = 2;
 /// Packets whose times are remembered; as many as a [`Ledger`] keeps in sight.
 const SIGHT: usize = 1 << 16;
 
-/// Where inner packets go in and opened ones come out, or ESP packets; the worker's end of a ring.
+/// Worker's end of a ring: inner packets go in and opened ones come out, or ESP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingSide {
     /// Inner packets in, to be protected.
@@ -46,7 +46,7 @@ pub enum RingSide {
     Wire,
 }
 
-/// What the worker's end of a ring tells the generator.
+/// Counters that the worker's end of a ring shows the generator.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Told {
@@ -70,7 +70,7 @@ impl Near {
         Self { port, told: Arc::default() }
     }
 
-    /// What is told.
+    /// Counters of this end.
     #[must_use]
     pub fn told(&self) -> Arc<Told> {
         self.told.clone()
@@ -136,18 +136,18 @@ impl Far {
     }
 }
 
-/// What came of offering packets at a pace.
+/// Result of offering packets at a pace.
 #[derive(Clone, Debug)]
 pub struct Offered {
     /// Packets offered, both directions together.
     pub packets: u64,
     /// Of these, lost.
     pub lost: u64,
-    /// What the generator itself was late with.
+    /// Cause for which it says nothing, such as a generator that was late.
     pub disturbance: Option<Disturbance>,
 }
 
-/// What the generator counted until its end.
+/// Counts of the generator until its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
     /// Inner packets made.
@@ -165,7 +165,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// What does not add up; none when every packet is accounted for.
+    /// Describes counts that do not add up; none when every packet is accounted for.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         let Self { sent, dropped, spilt, received, missing, strange } = *self;
@@ -195,7 +195,7 @@ pub struct Generator {
     sealing: Ledger,
     /// Number of the inner packet and time when it was due, by that place.
     sealed: Vec<(u64, u64)>,
-    /// When an ESP packet was due, by the number of its inner packet.
+    /// Due times of ESP packets, by the numbers of their inner packets.
     opening: Vec<u64>,
     /// ESP packets on their way from protecting to opening, with the numbers of their inner packets.
     delay: VecDeque<(Frame, u64)>,

@@ -1,6 +1,6 @@
 //! Two results beside each other: what got slower, what got faster, and what only seems to.
 //!
-//! Where both hold a ratio of Convoy to the same peer at a point, the ratios are compared, round by round as they were
+//! Ratios of Convoy to a peer are compared at points where both hold them, round by round as they were
 //! taken: what the machine did meanwhile happened to both sides of a ratio.
 //!
 //! The test takes rounds for independent. What is different for the whole of a run looks like a change of the program. So of
@@ -16,7 +16,7 @@ use crate::stats::{Median, Summary};
 /// Probability of one or more false alarms among all comparisons of two results, if rounds are independent.
 pub const FALSE_ALARMS: f64 = 0.01;
 
-/// Why two results cannot be compared.
+/// Two results cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// They are of other benches.
@@ -27,7 +27,7 @@ pub enum CompareError {
     Apart,
 }
 
-/// How one thing changed.
+/// Change of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It got worse by more than the tolerance, and the test gives chance too little for that.
@@ -41,7 +41,7 @@ pub enum Change {
 /// One thing in both results.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What was measured, and where.
+    /// Quantity and place.
     pub point: String,
     /// The ratio or the series that was compared.
     pub what: String,
@@ -51,7 +51,7 @@ pub struct Comparison {
     pub gain: f64,
     /// The probability that chance alone makes both differ so much, corrected for the number of comparisons.
     pub probability: f64,
-    /// What that comes to.
+    /// Verdict.
     pub change: Change,
 }
 
@@ -64,12 +64,12 @@ pub struct Comparisons {
     pub apart: [usize; 2],
     /// Points of both that are not compared: one run a side has no ratio there.
     pub without_ratio: usize,
-    /// Whether the machines are other ones, so that rounds say nothing.
+    /// True if the machines are other ones, so that rounds say nothing.
     pub other_machine: bool,
 }
 
 impl Comparisons {
-    /// Those that changed so.
+    /// Comparisons that changed so.
     pub fn of(&self, change: Change) -> impl Iterator<Item = &Comparison> {
         self.all.iter().filter(move |comparison| comparison.change == change)
     }

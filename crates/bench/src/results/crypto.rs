@@ -93,7 +93,7 @@ fn draft(point: &Point, figures: &[Figure], lineups: &[LineupInfo]) -> Draft {
     }
 }
 
-/// What Convoy needs through one of the C library's interfaces, beside Rust's and intel-ipsec-mb's.
+/// Costs of Convoy through one of the C library's interfaces, beside Rust's and intel-ipsec-mb's.
 fn through_c(draft: Draft, c: &ThroughC, rust: &Name) -> Draft {
     let own = Name::new(crate::api::CApi::WHO, c.api);
     let draft = draft.difference(&own, rust, Better::Less);

@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// What the processors of workers were like before the run.
+/// State of the workers' processors before the run.
 fn facts(cores: &Cores) -> Fields {
     let mut facts = Fields::default().with("computing_at_once", cores.together);
     for (cpu, busy) in cores.cpus.iter().zip(&cores.busy) {
@@ -154,7 +154,7 @@ fn beside(beside: &Beside, direction: &str, of: fn(&Ways) -> &Vec<f64>) -> Draft
         .fold(draft, |draft, name| draft.ratio(&name, &own, Better::More))
 }
 
-/// How far a number of workers gets.
+/// Rate of a number of workers.
 fn workers(rate: &Rate) -> Draft {
     let place = Fields::default()
         .with("suite", rate.suite.as_str())

@@ -106,7 +106,7 @@ fn are_of_one_place(one: &Peak, other: &Peak) -> bool {
     (&one.way, one.size, one.workers) == (&other.way, other.size, other.workers)
 }
 
-/// What the providers reach at most, and what it takes.
+/// Highest throughputs of the providers, and the processor time that they take.
 fn peaks(pair: &[Peak]) -> Vec<Draft> {
     let Some(first) = pair.first() else { return Vec::new() };
     let place = place(&first.way).with("size", first.size).with("workers", first.workers);
@@ -133,7 +133,7 @@ fn peaks(pair: &[Peak]) -> Vec<Draft> {
     ]
 }
 
-/// How it was reached.
+/// Conditions under which it was reached.
 fn facts(run: &Run) -> Fields {
     let bottleneck = match run.bottleneck {
         Bottleneck::Server => "server",

@@ -18,7 +18,7 @@ pub struct Provider {
     pub name: String,
     /// Variables of the server's environment that lead it there.
     pub environment: Vec<(String, String)>,
-    /// How many records it has sealed, if it counts.
+    /// Reads the number of records that it has sealed, if it counts.
     pub calls: Box<dyn Fn() -> Option<u64>>,
 }
 
@@ -28,10 +28,10 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// What is measured.
+/// Measurements to make.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What fetches.
+    /// Program that fetches.
     pub generator: Generator,
     /// Ways to serve.
     pub ways: Vec<TlsConfig>,
@@ -66,7 +66,7 @@ pub struct Plan {
 /// Two providers side by side.
 #[derive(Clone, Debug)]
 pub struct Duel {
-    /// What was served with.
+    /// Configuration that was served with.
     pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
@@ -93,7 +93,7 @@ pub struct Peak {
     pub trials: Vec<Trial>,
     /// Whose cryptography.
     pub provider: String,
-    /// What was served with.
+    /// Configuration that was served with.
     pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
@@ -101,12 +101,12 @@ pub struct Peak {
     pub workers: usize,
 }
 
-/// What a connection costs without its file.
+/// Cost of a connection without its file.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     /// Whose cryptography.
     pub provider: String,
-    /// What was served with.
+    /// Configuration that was served with.
     pub way: TlsConfig,
     /// Milliseconds of the worker's processor time for a connection that fetches one byte.
     pub milliseconds: f64,
@@ -114,7 +114,7 @@ pub struct Handshake {
     pub milliseconds_1mb: f64,
 }
 
-/// What has been measured so far.
+/// Results so far.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Providers side by side.
@@ -123,11 +123,11 @@ pub struct Findings {
     pub peaks: Vec<Peak>,
     /// Handshakes.
     pub handshakes: Vec<Handshake>,
-    /// Whether it was ended before its time.
+    /// True if it was ended before its time.
     pub is_cut: bool,
 }
 
-/// Where servers and load processes run.
+/// Environment of servers and load processes.
 #[derive(Debug)]
 pub struct Stage<'a> {
     /// Files and certificates.
@@ -351,12 +351,12 @@ fn good(run: &Run) -> Result<(), RunError> {
     }
 }
 
-/// How far a study is.
+/// State of a running study.
 struct Progress<'a> {
     tell: &'a mut dyn FnMut(&str),
     /// Seconds that the rest takes at most.
     rest: f64,
-    /// What the step under way was taken for.
+    /// Seconds that the step under way takes at most.
     step: f64,
     begun: Instant,
 }
@@ -377,7 +377,7 @@ impl<'a> Progress<'a> {
 }
 
 impl Plan {
-    /// How long all of it takes at most.
+    /// Time that all of it takes at most, in seconds.
     #[must_use]
     pub fn longest(&self, providers: usize) -> f64 {
         let providers = providers as f64;

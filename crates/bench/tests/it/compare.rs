@@ -19,7 +19,7 @@ impl Numbers {
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// What a burst takes: some of it noise of one side, as interruptions make it, in whole ticks, so that rounds
+    /// Time of a burst: some of it noise of one side, as interruptions make it, in whole ticks, so that rounds
     /// are tied.
     fn cycles(&mut self, least: f64) -> f64 {
         let noise = -(1.0 - self.uniform()).ln();

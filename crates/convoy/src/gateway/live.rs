@@ -36,7 +36,7 @@ use super::{EngineTold, Gateway, load};
 use crate::exit::describe;
 use crate::privileges::{self, Limits};
 
-/// How long a listener sleeps that hears nothing.
+/// Longest sleep of a listener that hears nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Of so many SAs at most the log remembers where it was told that packets come from.
@@ -50,9 +50,9 @@ pub struct Live {
     update_stats: Box<dyn Fn() + Send + Sync>,
     /// Called when a client wants the gateway to end.
     stop: Box<dyn Fn() + Send + Sync>,
-    /// Where IKE daemons listen.
+    /// Channel at which IKE daemons listen.
     multicast: Multicast,
-    /// What their sockets are exempt by.
+    /// Mark that exempts their sockets.
     exempt: Mark,
 }
 
@@ -72,11 +72,11 @@ struct Inner {
     /// For metrics: what went through tunnels whose SAs were replaced, and what workers told.
     tunnels: Tunnels,
     told: metrics::Told,
-    /// Why metrics are not served that are asked for.
+    /// Reason for which metrics are not served that are asked for.
     no_metrics: Option<String>,
-    /// What the log was told of the engine.
+    /// Counts of the engine that the log was told.
     engine: EngineTold,
-    /// Where the log was last told that packets of an SA of the site file come from.
+    /// Addresses from which packets of an SA of the site file come, as the log was last told.
     moved: HashMap<SaId, SocketAddr>,
 }
 
@@ -111,7 +111,7 @@ impl Live {
     /// server runs.
     ///
     /// # Errors
-    /// When a thread keeps rights that a running gateway does not need.
+    /// Fails if a thread keeps rights that a running gateway does not need.
     pub(crate) fn give_up(&self, limits: Limits) -> anyhow::Result<()> {
         if let Some(gateway) = &mut self.lock().gateway {
             gateway.settle_helper();
@@ -211,7 +211,7 @@ impl Live {
         }
     }
 
-    /// Who looks after the packet filter and the table of connections, where there is leak protection. To be called
+    /// Watcher of the packet filter and the table of connections, where there is leak protection. To be called
     /// before rights are given up.
     pub(crate) fn lookout(&self) -> Option<Lookout> {
         self.lock().gateway.as_ref().and_then(Gateway::lookout)
@@ -251,7 +251,7 @@ impl Live {
     /// Reads the site file again.
     ///
     /// # Errors
-    /// What is wrong; then nothing changed.
+    /// The fault; then nothing changed.
     pub fn reload(&self) -> anyhow::Result<ReloadReport> {
         let done = self.try_reload();
         // Whoever asked is told as well, but the log is what remains.
@@ -509,7 +509,7 @@ fn counts(gateway: &Gateway) -> Vec<(String, u64, bool)> {
     counts
 }
 
-/// What engines did that work beside the workers.
+/// Counts of engines beside the workers, by name.
 fn engine_counts(
     sum: &dyn Fn(fn(&WorkerStats) -> u64) -> u64,
 ) -> impl Iterator<Item = (&'static str, u64)> {

@@ -87,7 +87,7 @@ pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
     Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
 }
 
-/// Why SAs end that two machines have.
+/// Reason for the end of SAs that two machines have.
 const IS_COPY: &str =
     "this virtual machine was resumed from a snapshot or cloned (its generation changed)";
 
@@ -102,7 +102,7 @@ pub struct Gateway {
     following: Vec<Following>,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
-    /// Whether somebody may have removed some of them, and when it is looked at at the earliest.
+    /// True if somebody may have removed some of them, and the earliest time of the next look.
     are_routes_due: bool,
     routes_rest_until: Instant,
     /// Hears of the host's interfaces and addresses.
@@ -111,7 +111,7 @@ pub struct Gateway {
     sources: Sources,
     own_networks: OwnNetworks,
     widths: Widths,
-    /// What IKE daemons made, if they are served.
+    /// State that IKE daemons made, if they are served.
     daemons: Option<Daemons>,
     /// Keeps what the site's own policies protect from leaving in clear, where no daemons are served.
     leaks: Option<Leaks>,
@@ -126,10 +126,10 @@ pub struct Gateway {
     sockets: Vec<Socket>,
     recorder: Option<Recorder>,
     started: Instant,
-    /// Why it may not hear that its machine is a copy, if so.
+    /// Reason for which it may not hear that its machine is a copy, if so.
     deaf: Option<String>,
     helper: Helper,
-    /// What it is held by, once it has given up what only the start needed.
+    /// Limits that hold it, once it has given up what only the start needed.
     confinement: Option<Confinement>,
 }
 
@@ -137,7 +137,7 @@ pub struct Gateway {
 #[derive(Debug)]
 struct Made {
     device: Option<Device>,
-    /// What it gets when it is made.
+    /// Settings that it gets when it is made.
     plan: Plan,
     /// It is gone and cannot be made again.
     lost: Option<String>,
@@ -158,7 +158,7 @@ fn stop_after_failure(core: Core) {
     }
 }
 
-/// How a host's interfaces are used.
+/// Use of a host's interfaces.
 fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
     Ok(HostMedium {
         is_plain_direct: sides.plain.is_some(),
@@ -177,7 +177,7 @@ impl Gateway {
     /// fails.
     ///
     /// # Errors
-    /// What failed; everything done until then is taken back, but for leak protection, which stays.
+    /// The failure; everything done until then is taken back, but for leak protection, which stays.
     pub fn start(
         site: Site,
         helper: Helper,
@@ -316,13 +316,13 @@ impl Gateway {
         &self.core
     }
 
-    /// What IKE daemons made, if they are served.
+    /// State that IKE daemons made, if they are served.
     #[must_use]
     pub fn kernel(&self) -> Option<&Kernel> {
         self.daemons.as_ref().map(|daemons| &daemons.kernel)
     }
 
-    /// What the workers publish.
+    /// Counters that the workers publish.
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         self.core.stats()
@@ -333,7 +333,7 @@ impl Gateway {
         self.core.stats_updater()
     }
 
-    /// What the workers tell; `None` the second time.
+    /// Messages of the workers; `None` the second time.
     #[must_use]
     pub fn take_events(&mut self) -> Option<Events> {
         self.core.take_events()
@@ -345,7 +345,7 @@ impl Gateway {
         &self.interface
     }
 
-    /// When traffic could first flow.
+    /// Time at which traffic could first flow.
     #[must_use]
     pub fn started(&self) -> Instant {
         self.started
@@ -354,7 +354,7 @@ impl Gateway {
     /// Brings another site into force; no packet is lost.
     ///
     /// # Errors
-    /// When the site cannot be brought into force as a whole; then nothing has changed.
+    /// Refuses a site that cannot be brought into force as a whole; then nothing has changed.
     pub fn reload(&mut self, site: Site) -> anyhow::Result<ReloadReport> {
         if let Some(name) = ports::unserved(&site, &self.sockets) {
             let what = format!("the local address of SA '{name}'");
@@ -415,7 +415,7 @@ impl Gateway {
     /// how many these are.
     ///
     /// # Errors
-    /// When there is no such driver, or an SA would have none; then nothing has changed.
+    /// Fails if there is no such driver, or an SA would have none; then nothing has changed.
     pub fn set_driver(&mut self, name: &str, setting: DriverSetting) -> anyhow::Result<usize> {
         let before = self.core.state().drivers().clone();
         let drivers = before.with_setting(name, setting.into())?;
@@ -605,7 +605,7 @@ impl Gateway {
         }
     }
 
-    /// What the gateway can do without and waits for, in words.
+    /// Resources that the gateway can do without and waits for, in words.
     #[must_use]
     pub fn lacking(&self) -> Vec<String> {
         let unknown = self.daemons.iter().filter_map(|d| d.kernel.unknown_directions());
@@ -655,7 +655,7 @@ impl Gateway {
         self.daemons.as_mut().map_or(Told::NotOurs, |d| d.kernel.heard(event, moment()))
     }
 
-    /// What time brings about for IKE daemons. To be called about once a second.
+    /// Does the work for IKE daemons that falls due with time. To be called about once a second.
     pub fn daemons_tick(&mut self) -> Vec<(Group, Datagram)> {
         let Some(daemons) = &mut self.daemons else { return Vec::new() };
         daemons.tick();
@@ -717,13 +717,13 @@ impl Gateway {
         Ok(clamp.fit(link.mtu)?)
     }
 
-    /// What leak protection has dropped, by name.
+    /// Numbers of packets that leak protection has dropped, by name.
     pub fn leak_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let of_site = self.leaks.iter().flat_map(Leaks::counts);
         of_site.chain(self.daemons.iter().flat_map(Daemons::leak_counts))
     }
 
-    /// What keeps protected packets from leaving in clear, for `convoy status`.
+    /// Protection of packets from leaving in clear, for `convoy status`.
     pub fn leak_protection(&self) -> Option<LeakProtection> {
         let of_daemons = self.daemons.iter().map(Daemons::leak_protection);
         self.leaks.iter().map(Leaks::report).chain(of_daemons).next()
@@ -742,13 +742,13 @@ impl Gateway {
         self.confinement = Some(confinement);
     }
 
-    /// What holds somebody who has taken the gateway over.
+    /// Limits that hold somebody who has taken the gateway over.
     #[must_use]
     pub fn confinement(&self) -> Option<Confinement> {
         self.confinement.clone()
     }
 
-    /// What is wrong with interfaces, addresses and routes at present, and with the machine, in words.
+    /// Faults of interfaces, addresses and routes at present, and of the machine, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);

@@ -1,4 +1,4 @@
-//! What the kernel asks about packets between mixed prefixes, answered from the security policy database.
+//! Questions of the kernel about packets between mixed prefixes, answered from the security policy database.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use convoy_wire::{FlowKey, parse_packet};
 
 use super::connections::Connections;
 
-/// How soon the thread sees that it is to end.
+/// Longest time until the thread sees that it is to end.
 const LOOKS: Duration = Duration::from_millis(100);
 /// Pause when no listener can be had.
 const RESTS: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ pub(super) struct Answering {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and others share.
+/// State that the thread shares with others.
 #[derive(Debug)]
 struct Desk {
     published: Arc<Published>,
@@ -49,7 +49,7 @@ struct Desk {
     is_over: AtomicBool,
 }
 
-/// Those who want no question answered for a while.
+/// Number of those who want no question answered for a while.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pauses(Arc<(Mutex<u32>, Condvar)>);
 
@@ -85,7 +85,7 @@ impl Drop for Pause {
     }
 }
 
-/// What became of questions since the gateway's start.
+/// Outcomes of questions since the gateway's start.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     answers: Arc<Mutex<Answers>>,
@@ -95,7 +95,7 @@ pub(super) struct Tally {
     is_unseen: bool,
 }
 
-/// How often a listener began to be opened, and was opened: odd while one is.
+/// Count of beginnings and ends of opening a listener: odd while one is opened.
 #[derive(Debug, Default)]
 struct Listeners(AtomicU64);
 
@@ -119,12 +119,12 @@ impl Tally {
         self.is_unseen = self.kernel.follow(questions, || self.listeners.number()).is_err();
     }
 
-    /// What the kernel counted, if it tells.
+    /// Counts of the kernel, if it tells.
     fn asked(&self) -> Option<[Asked; 2]> {
         Some(self.kernel.both()).filter(|_| !self.is_unseen)
     }
 
-    /// What was answered.
+    /// Counts of the answers.
     pub(super) fn answered(&self) -> Answered {
         lock(&self.answers).sum()
     }
@@ -198,12 +198,12 @@ impl Answering {
         drop(lock(&self.desk.held));
     }
 
-    /// How they are asked.
+    /// Settings by which they are asked.
     pub(super) const fn questions(&self) -> &Questions {
         &self.questions
     }
 
-    /// Whether nobody answers any more.
+    /// True if nobody answers any more.
     pub(super) fn is_dead(&self) -> bool {
         let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         has_ended || self.desk.is_deaf.load(Ordering::Relaxed)
@@ -348,7 +348,7 @@ impl Policies for Sparing<'_> {
         self.look_up(PolicyDirection::Forward, packet)
     }
 
-    /// What fails is lost, as where the interface has no room; who sent it sends again.
+    /// Puts a packet into the interface. It is lost if that fails, as where there is no room; who sent it sends again.
     fn take(&mut self, packet: &[u8]) {
         if self.inlet.is_none() {
             *self.inlet = Inlet::open(self.tun)
@@ -365,7 +365,7 @@ impl Policies for Sparing<'_> {
     }
 }
 
-/// What selectors match of a packet whose end may be missing.
+/// Selector fields of a packet whose end may be missing.
 fn flow_of(packet: &[u8]) -> Option<FlowKey> {
     let mut packet = packet.to_vec();
     let is_v4 = packet.first()? >> 4 == 4;

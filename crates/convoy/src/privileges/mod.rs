@@ -1,4 +1,4 @@
-//! What a running gateway may do: no more than it needs.
+//! Rights of a running gateway: no more than it needs.
 //!
 //! * `memory`: before keys are read, by any verb, no core file and no debugger of the same user gets at them, and
 //!   they are not swapped out;
@@ -31,7 +31,7 @@ pub(crate) use memory::{keep_private, keep_private_for_now};
 /// The helper gives up everything but the right for that.
 ///
 /// # Errors
-/// When it keeps other rights. It does without the filter, and Landlock, where the kernel has none.
+/// Fails if it keeps other rights. It does without the filter, and Landlock, where the kernel has none.
 pub(crate) fn keep_only_chown() -> std::io::Result<()> {
     rights::keep_only(CapabilitySet::CHOWN.bits(), None)?;
     // It has one thread.
@@ -42,7 +42,7 @@ pub(crate) fn keep_only_chown() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a folder that the gateway has open costs when it may not follow its path any more.
+/// Cost of an open folder whose path the gateway may not follow any more, in words.
 fn hidden(folder: &Path) -> String {
     format!(
         "{} cannot be reached by its path from now on, as a running gateway has only the rights of its user: \
@@ -56,7 +56,7 @@ fn hidden(folder: &Path) -> String {
 /// now on.
 ///
 /// # Errors
-/// When a thread keeps rights all the same. A kernel without filters for system calls is told, and no error, as is
+/// Fails if a thread keeps rights all the same. A kernel without filters for system calls is told, and no error, as is
 /// one without Landlock.
 pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement> {
     let files = match limits.landlock {
@@ -96,7 +96,7 @@ pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement
     })
 }
 
-/// Which files the gateway may use.
+/// Files that the gateway may use.
 fn ruleset(site: &Site) -> anyhow::Result<Ruleset> {
     let ruleset = Ruleset::new()?;
     files::allow(&ruleset, site)?;

@@ -92,7 +92,7 @@ fn read_at(file: &mut File, at: u64, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a program has the section in which Go notes how it was built. One whose sections were taken away is not
+/// True if a program has the section in which Go notes how it was built. One whose sections were taken away is not
 /// judged.
 fn is_in_go(file: &mut File, start: &[u8]) -> bool {
     const HEADER: usize = 64;
@@ -134,7 +134,7 @@ fn changes_user(status: &Metadata) -> bool {
         || (mode & 0o2010 == 0o2010 && status.gid() != nix::unistd::getegid().as_raw())
 }
 
-/// Whether these are the first bytes of an ELF program that names no loader (`PT_INTERP`).
+/// True if these are the first bytes of an ELF program that names no loader (`PT_INTERP`).
 ///
 /// Scripts are none, nor are programs whose table is not at the beginning.
 fn is_static(start: &[u8]) -> bool {
@@ -172,7 +172,7 @@ fn preloads(library: &Path) -> anyhow::Result<OsString> {
     Ok(value)
 }
 
-/// What the daemon asks for is done, but to the packets of another namespace. Some want it so.
+/// Tells that what the daemon asks for is done to the packets of another namespace. Some want it so.
 fn warn_of_namespace(listener: Listener, socket: &Path) {
     if let Some(its) = listener.elsewhere() {
         tracing::warn!(

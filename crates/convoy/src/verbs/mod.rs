@@ -30,7 +30,7 @@ use crate::privileges;
 /// Does what the command line asks for.
 ///
 /// # Errors
-/// What is printed to standard error; [`crate::exit::code_of`] tells the exit code.
+/// The error to print to standard error; [`crate::exit::code_of`] tells the exit code.
 pub fn run(verb: Verb) -> anyhow::Result<Exit> {
     if has_keys(&verb) {
         privileges::keep_private_for_now();
@@ -63,7 +63,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
     }
 }
 
-/// Whether a verb makes keys, asks for them, or reads a site file, which holds them. A gateway and a demonstration see
+/// True if a verb makes keys, asks for them, or reads a site file, which holds them. A gateway and a demonstration see
 /// to it themselves.
 const fn has_keys(verb: &Verb) -> bool {
     match verb {

@@ -42,7 +42,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     serve(site, args)
 }
 
-/// What happens to a running gateway.
+/// Request to a running gateway, or change of its state.
 enum Event {
     /// SIGTERM, SIGINT, the end of standard input, or a client's wish.
     End,

@@ -25,7 +25,7 @@ fn bench(words: &[&str]) -> Output {
     convoy(&[&["bench", "tls"], words].concat())
 }
 
-/// What was measured of providers side by side, and of the most that they reach.
+/// Measure of providers side by side, and that of the most that they reach.
 const DUEL: &str = "bytes per second of the workers' processor time";
 const PEAK: &str = "highest throughput";
 

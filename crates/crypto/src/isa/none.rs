@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kernel {}
 
-/// What computes HMACs; there is nothing.
+/// Kernel for HMACs; there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HashKernel {}
 
@@ -62,7 +62,7 @@ impl HashKernel {
     }
 }
 
-/// What seals a record; there is nothing.
+/// Kernel that seals records; there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RecordKernel {}
 
@@ -83,7 +83,7 @@ impl RecordKernel {
 /// Key tables of the kernels.
 pub(crate) enum Tables {}
 
-/// What detection found: nothing.
+/// Result of detection: nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proofs;
 

@@ -14,7 +14,7 @@ use crate::{
     secret::{scrubbed, wipe},
 };
 
-/// What is secret of a message under way.
+/// Secrets of a message under way.
 #[derive(Clone)]
 pub(crate) struct GcmState {
     /// In the additional data, its last block with the hash of all before added; then the hash once more
@@ -56,8 +56,8 @@ impl PartOperation {
     }
 }
 
-/// What a key of AES-GCM or AES-GMAC does such steps with. Each wipes what it leaves in registers, and on the portable
-/// tier on the stack.
+/// Implementation of such steps for a key of AES-GCM or AES-GMAC. Each wipes what it leaves in registers, and on the
+/// portable tier on the stack.
 #[derive(Clone, Copy)]
 pub(crate) enum Gcm<'k> {
     Soft(&'k SoftKey),

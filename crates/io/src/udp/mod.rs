@@ -45,7 +45,7 @@ pub struct UdpPort {
     tx: tx::Sender,
     errors: ErrorQueue,
     ear: Option<Ear>,
-    /// What ICMP says about paths is heard by the ear of this port, or another's.
+    /// True if the ear of this port, or another's, hears what ICMP says about paths.
     has_ear: bool,
     counters: PortCounters,
 }

@@ -22,7 +22,7 @@ use crate::{
 /// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
 pub(crate) const MARKS: i32 = -90;
 
-/// What shows that a table marks packets.
+/// Name of the chain that shows that a table marks packets.
 pub(crate) const ARRIVING: &str = "arriving";
 
 pub(super) fn chains(
@@ -39,7 +39,7 @@ pub(super) fn chains(
     ]
 }
 
-/// What comes in by another interface than that of the tunnels, and is to go there.
+/// Rules for packets that come in by another interface than that of the tunnels, and are to go there.
 fn forwards(
     config: &Config,
     asking: Option<&Asking>,
@@ -67,7 +67,7 @@ fn none_yet(config: &Config) -> impl Iterator<Item = Vec<Expression>> {
         .map(move |between| [none.not_in_mark(), between, none.into_mark()].concat())
 }
 
-/// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
+/// Rules for packets that come in. Nothing is asked where both sides are protected whole: other chains know what they may do.
 fn arrives(
     config: &Config,
     asking: Option<&Asking>,
@@ -112,7 +112,7 @@ fn arrives(
     rules
 }
 
-/// What this host sends.
+/// Rules for packets that this host sends.
 fn sends(
     config: &Config,
     asking: Option<&Asking>,

@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct Chain {
     pub(crate) name: &'static str,
     pub(crate) place: Place,
-    /// What its counters count.
+    /// Packets that its counters count.
     pub(crate) counts: Option<Counted>,
     pub(crate) rules: Vec<Vec<Expression>>,
 }
@@ -36,11 +36,11 @@ pub(crate) struct Chain {
 /// Packets that a chain drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// What would leave in clear.
+    /// Packets that would leave in clear.
     Outbound,
-    /// What came in in clear.
+    /// Packets that came in in clear.
     Inbound,
-    /// What was answered to be dropped before.
+    /// Packets that were answered to be dropped before.
     Discarded,
 }
 
@@ -97,7 +97,7 @@ fn sides(
     [true, false].into_iter().filter_map(of_version).map(|[near, far, mixed]| (near, far, mixed))
 }
 
-/// Those of all ways that have some of their own.
+/// Near, far and mixed prefixes of all ways that have some of their own.
 fn all_sides(leads: Lead) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
     let ways =
         if leads == Lead::ByMark { &PolicyDirection::ALL[..] } else { &[PolicyDirection::Out] };
@@ -114,7 +114,7 @@ fn either_way(leads: Lead) -> impl Iterator<Item = Vec<Expression>> {
     all_sides(leads).flat_map(|(near, far, _)| [between(near, far), between(far, near)])
 }
 
-/// Whether a rule of a table that asks drops what has no answer.
+/// True if a rule of a table that asks drops what has no answer.
 pub(crate) fn drops_unanswered(rule: &[Expression]) -> bool {
     all_sides(Lead::ByMark)
         .any(|(near, far, _)| rule == drop_between(near, far) || rule == drop_between(far, near))

@@ -127,7 +127,8 @@ fn from_near(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     rules
 }
 
-/// What comes in in clear, before it is routed. What is held whole is asked about by nobody: other chains drop it.
+/// Rules for packets that come in in clear, before they are routed. What is held whole is asked about by nobody: other
+/// chains drop it.
 fn came_in(config: &Config) -> Vec<Vec<Expression>> {
     let mut rules = Vec::new();
     let from_far = |meant: Vec<Expression>, whole: Vec<Expression>| {

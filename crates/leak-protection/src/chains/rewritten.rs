@@ -1,5 +1,5 @@
-//! What NAT gives the addresses of a protected packet, where marks lead. A kernel looks policies up again then; here the
-//! packet is routed already, and not into the TUN interface.
+//! Packets that NAT gives the addresses of a protected one, where marks lead. A kernel looks policies up again then; here
+//! the packet is routed already, and not into the TUN interface.
 //!
 //! Of a flow that the kernel has in its table it is known before routing which addresses its packets will have, so marks
 //! lead them as they lead others ([`led`]). The first packet of a flow with another source gets there behind routing
@@ -23,7 +23,7 @@ use crate::{
 
 /// The chain that marks packets that are to be protected once they are rewritten.
 const LEADS: &str = "to-be-rewritten";
-/// What is noted of new flows, of IPv4 and of IPv6.
+/// Sets that note new flows, of IPv4 and of IPv6.
 pub(crate) const NOTES: [Notes; 2] =
     [Notes { name: "hidden4", is_v4: true }, Notes { name: "hidden6", is_v4: false }];
 

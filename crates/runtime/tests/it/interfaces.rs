@@ -19,7 +19,7 @@ use convoy_wire::parse_packet;
 /// Two workers on either side. SA 0 is for interface 0 and SA 1 for interface 1, where the same
 /// networks are protected; each belongs to the worker of its number.
 struct Net {
-    /// Those of A, then those of B.
+    /// Gateway A's, then gateway B's.
     workers: Vec<Worker>,
     /// The hosts' ends by side, worker and interface.
     hosts: [Vec<Vec<mem::MemPort>>; 2],
@@ -91,7 +91,7 @@ impl Net {
         settle(&mut self.workers);
     }
 
-    /// What the host of a side got, by worker and interface.
+    /// Packets that the host of a side got, by worker and interface.
     fn got(&mut self, side: usize) -> Vec<(usize, usize, Vec<Frame>)> {
         let mut all = Vec::new();
         for (worker, interfaces) in self.hosts[side].iter_mut().enumerate() {

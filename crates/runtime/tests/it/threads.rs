@@ -28,7 +28,7 @@ type Owner = fn(u8) -> u16;
 /// A guard against hanging: workers wait long for a processor on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Who does the cryptography, and how it is shared.
+/// Choice of who does the cryptography, and of how it is shared.
 type Engine = (EngineChoice, Sharing);
 
 fn gateway(

@@ -1,4 +1,4 @@
-//! What goes from tunnel to tunnel through a gateway of several workers: a worker that opens a packet gives it to the
+//! Packets go from tunnel to tunnel through a gateway of several workers: a worker that opens a packet gives it to the
 //! one whose SA protects it next, and each flow stays in order.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a worker sends of its own.
+//! Packets that a worker sends of its own.
 
 use std::sync::Arc;
 use std::time::Duration;

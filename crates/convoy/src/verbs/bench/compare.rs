@@ -13,7 +13,7 @@ use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// What `convoy bench compare --help` teaches.
+/// Text behind the options in `convoy bench compare --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench crypto --json > before.json; convoy bench crypto --json > after.json
@@ -61,7 +61,7 @@ pub struct CompareArgs {
     /// Runs of each, 2 to 1000.
     #[arg(long, value_name = "COUNT", default_value_t = 12, requires = "against")]
     runs: usize,
-    /// What to run: what follows convoy bench, without --json.
+    /// Command to run: what follows convoy bench, without --json.
     #[arg(value_name = "BENCH", last = true, requires = "against")]
     bench: Vec<String>,
     /// Changes up to so many per cent are none, 0 to 100.

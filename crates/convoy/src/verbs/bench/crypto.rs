@@ -92,7 +92,7 @@ const KEYS_MAX: usize = 1 << 20;
 /// Memory that a key needs at most, Convoy's and the peers' together.
 const KEY_BYTES: u64 = 8192;
 
-/// What to measure.
+/// Measurements to make.
 struct Plan {
     tasks: Vec<Task>,
     tiers: Vec<Tier>,
@@ -175,13 +175,13 @@ fn tasks(args: &BenchCryptoArgs) -> Result<Vec<Task>, String> {
     Ok(tasks)
 }
 
-/// What runs between bursts, each in turn.
+/// Work between bursts, each in turn.
 fn between(args: &BenchCryptoArgs) -> Result<Vec<Between>, String> {
     let read = |word: &String| word.parse().map_err(|e| format!("--between: {e}"));
     args.between.iter().map(read).collect()
 }
 
-/// Who takes part on each tier.
+/// Participants on each tier.
 fn lineups(
     args: &BenchCryptoArgs,
     plan: &Plan,
@@ -283,7 +283,7 @@ fn load_best(
     Ok(peer)
 }
 
-/// Whether Convoy's hashes may use the SHA extensions: by default where a processor of the tier has
+/// True if Convoy's hashes may use the SHA extensions: by default where a processor of the tier has
 /// them. The peer's manager of the same kind uses them too, if it starts.
 fn sha_ni(args: &BenchCryptoArgs, tier: Tier) -> bool {
     match args.sha_ni.as_str() {

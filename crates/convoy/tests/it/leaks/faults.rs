@@ -56,7 +56,7 @@ impl Fault {
     }
 }
 
-/// How many sends to the kernel a request takes. None where nothing may be traced.
+/// Number of sends to the kernel that a request takes. None where nothing may be traced.
 fn sends(world: &World, gateway: &Gateway, request: &str) -> Option<u32> {
     // None fails that is not there.
     let Some(fault) = Fault::begin(world, gateway, u16::MAX.into()) else {
@@ -116,7 +116,7 @@ fn reloads(world: &World, file: &str) -> bool {
     convoy(&["reload", world.sites[0].to_str().unwrap()]).status.success()
 }
 
-/// What policies of before said of flows is believed as long as they are in force, and no longer.
+/// Answers of earlier policies about flows are believed as long as these are in force, and no longer.
 fn a_reload_is_in_force_for_flows_or_refused(change: impl Fn(String) -> String) {
     let Some(world) = World::new(|text| change(with_a_free_port(text))) else { return };
     let _echo = Echo::start(&world);

@@ -1,4 +1,4 @@
-//! What becomes of packets is what policies say, whatever they are and however they come and go.
+//! Packets fare as policies say, whatever these are and however they come and go.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ struct Rule {
     /// Destination port, if only one is meant.
     port: Option<u16>,
     verdict: Verdict,
-    /// Whether packets that leave are meant, those for this host, and those for others.
+    /// True if packets that leave are meant, if those for this host are, and if those for others are.
     ways: [bool; 3],
 }
 

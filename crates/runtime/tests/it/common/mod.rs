@@ -23,7 +23,7 @@ use convoy_packet::{Arena, Burst, Frame, FrameSize, InterfaceId, Pool};
 use convoy_runtime::{EngineChoice, Surroundings, WireMatch, WirePort, Worker, WorkerPorts};
 use convoy_wire::{Ipv4Repr, Prefix, Protocol, SeqNum, Spi, Tos, udp::UdpRepr};
 
-/// Which of the two gateways.
+/// One of the two gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     A,

@@ -216,7 +216,7 @@ pub(super) struct Part<'p> {
     pub(super) data: &'p mut [u8],
     /// Once more times H, before and after.
     pub(super) hash: &'p mut [u8; 16],
-    /// Where the key stream of a last block goes that is not whole.
+    /// Room for the key stream of a last block that is not whole.
     pub(super) keystream: &'p mut [u8; 16],
 }
 
@@ -263,7 +263,7 @@ fn run<W: Hashing, const SEAL: bool>(w: W, part: Part<'_>) {
     l.store(part.hash, l.reverse(m.hash));
 }
 
-/// What changes throughout a part, and what does not.
+/// State of a part: constants, and values that change from group to group.
 struct Message<'t, W: Width> {
     w: W,
     tables: &'t Tables,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::pass::ChaChaJob;
 
-/// Where MACs of the list's packets go.
+/// MACs of the list's packets.
 pub(super) type Tags = [u128; GROUP];
 
 /// A message under way, or none.
@@ -45,7 +45,7 @@ pub(super) fn steps<W: Wide>(job: &ChaChaJob<'_>) -> usize {
 struct Queue<'a, 'j> {
     jobs: &'a [ChaChaJob<'j>],
     keys: &'a [Pad],
-    /// Which of the list's packets `jobs` begins with.
+    /// Place in the list of the packet that `jobs` begins with.
     first: usize,
     /// The next that is not under way.
     next: usize,
@@ -82,7 +82,7 @@ impl<'a, 'j> Beside<'a, 'j> {
         self.queue.next
     }
 
-    /// Whether every MAC is computed.
+    /// True if every MAC is computed.
     #[inline(always)]
     pub(super) fn is_done(&self) -> bool {
         !self.a.chain.busy && !self.b.chain.busy && self.queue.job(self.queue.next).is_none()
