@@ -13,8 +13,9 @@ use crate::since::Concerned;
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Workspace, cargo, skip, works};
 use crate::{
-    audit, c_library, drop_reasons, flags, fuzz, header, instructions, interop, kernel_calls,
-    layers, levels, ports, programs, rfc, rust_user, since, sizes, test_steps, unsafe_code, words,
+    audit, c_library, count, drop_reasons, flags, fuzz, header, instructions, interop,
+    kernel_calls, layers, levels, ports, programs, report, rfc, rust_user, since, sizes,
+    test_steps, unsafe_code, words,
 };
 
 /// The variable that denies CPU tiers to every program of a run.
@@ -79,8 +80,13 @@ const fn long(name: &'static str, claim: &'static str, run: fn(&Gate) -> Result<
 
 const STEPS: &[Step] = &[
     gate("fmt", "the source is formatted", fmt),
-    gate("layers", "crates use what ARCHITECTURE.md allows", |gate| {
-        source_check(&gate.workspace, "layers")
+    gate(
+        "layers",
+        "crates use what ARCHITECTURE.md allows, and no circle within one is new",
+        |gate| source_check(&gate.workspace, "layers"),
+    ),
+    gate("count", "parameters and doc comments that say too little do not become more", |gate| {
+        source_check(&gate.workspace, "count")
     }),
     gate("unsafe", "unsafe stands only in its places", |gate| {
         source_check(&gate.workspace, "unsafe")
@@ -190,7 +196,7 @@ const STEPS: &[Step] = &[
 
 /// The checks that need nothing but the source.
 pub(crate) const SOURCE_CHECKS: &[&str] =
-    &["layers", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
+    &["layers", "count", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
 
 /// Whether there is a step of this name.
 #[cfg(test)]
@@ -326,19 +332,18 @@ fn run_steps(gate: &Gate, steps: &[&Step]) -> Tally {
 pub(crate) fn source_check(workspace: &Workspace, name: &str) -> Result<Tally> {
     let tree = Tree::read(&workspace.root)?;
     let findings: Vec<Finding> = match name {
-        "layers" => layers::check(tree.text(layers::DRAWING), &workspace.packages),
+        "layers" => layers::check(tree.text(layers::DRAWING), &workspace.packages)
+            .into_iter()
+            .chain(count::check_circles(&tree, &workspace.packages))
+            .collect(),
+        "count" => count::check(&tree, &workspace.packages),
         "unsafe" => unsafe_code::check(&tree, &workspace.packages),
         "sizes" => sizes::check(&tree),
         "words" => words::check(&tree),
         "rfc" => rfc::check(&tree),
         _ => drop_reasons::check(&tree),
     };
-    if findings.is_empty() {
-        println!("{name}: good");
-        return Ok(Tally::pass());
-    }
-    findings.iter().for_each(|finding| println!("{finding}"));
-    Ok(Tally::fail(format!("{name}: {} findings", findings.len())))
+    Ok(report::tell(name, &findings))
 }
 
 fn fmt(gate: &Gate) -> Result<Tally> {

@@ -46,8 +46,32 @@ fn is_generated(text: &str) -> bool {
 }
 
 fn long_functions(path: &str, source: &Source<'_>) -> Vec<Finding> {
+    let functions = functions(source).into_iter().filter(|one| one.lines > FUNCTION_LIMIT);
+    let finding = |Function { name, line, lines }| {
+        Finding::new(
+            path,
+            line,
+            format!("function {name} has {lines} lines, more than {FUNCTION_LIMIT}"),
+            "name its steps and make each a function; aim at 40 lines",
+        )
+    };
+    functions.map(finding).collect()
+}
+
+/// A function with a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    /// The line of its `fn`, counted from 1.
+    pub(crate) line: usize,
+    /// Lines from `fn` to the closing brace.
+    pub(crate) lines: usize,
+}
+
+/// All functions of a file but those of tests.
+pub(crate) fn functions(source: &Source<'_>) -> Vec<Function> {
     let tests = source.test_items();
-    let mut findings = Vec::new();
+    let mut functions = Vec::new();
     for at in 0..source.tokens.len() {
         let Some(name) = source.ident(at + 1).filter(|_| source.is_ident(at, "fn")) else {
             continue;
@@ -56,18 +80,10 @@ fn long_functions(path: &str, source: &Source<'_>) -> Vec<Finding> {
             continue;
         }
         let Some(end) = body_end(source, at) else { continue };
-        let (first, last) = (source.tokens[at].first_line, source.tokens[end].last_line);
-        let lines = last - first + 1;
-        if lines > FUNCTION_LIMIT {
-            findings.push(Finding::new(
-                path,
-                first,
-                format!("function {name} has {lines} lines, more than {FUNCTION_LIMIT}"),
-                "name its steps and make each a function; aim at 40 lines",
-            ));
-        }
+        let (line, last) = (source.tokens[at].first_line, source.tokens[end].last_line);
+        functions.push(Function { name: name.to_owned(), line, lines: last - line + 1 });
     }
-    findings
+    functions
 }
 
 /// The index of the brace that closes the body of the function at `start`; none for a declaration.
