@@ -9,11 +9,10 @@ use convoy_crypto::{
     Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenKey, SealKey, SealOp, SecretBytes, seal_burst,
 };
 use convoy_engine::registry;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::Lifetime;
-use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Now, PipelineConfig, PipelineParts, WorkerCounters,
-};
+use convoy_ipsec::pipeline::{HandOff, Inbound, PipelineConfig, PipelineParts, WorkerCounters};
 use convoy_ipsec::sa::{
     Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId,
 };

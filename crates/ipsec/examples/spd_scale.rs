@@ -12,10 +12,11 @@ use std::time::Instant;
 
 use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes, time_stamp};
 use convoy_engine::registry;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
+    HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,

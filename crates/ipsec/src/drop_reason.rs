@@ -3,7 +3,7 @@
 //! The data path has no errors, only these reasons: each is a counter, and every packet that is
 //! not forwarded adds to exactly one. The doc comment of a reason is the help text of its metric.
 
-use crate::counters::Counter;
+use crate::counter::Counter;
 
 /// Defines the enum and, from the same list, its names and help texts.
 macro_rules! reasons {

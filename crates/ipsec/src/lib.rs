@@ -5,6 +5,8 @@
 //! I/O here and no unsafe code.
 #![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod counter;
 pub mod counters;
 pub mod drop_reason;
 pub mod event;

@@ -15,8 +15,8 @@ use core::time::Duration;
 
 use convoy_crypto::{Cipher, Suite};
 
-use crate::counters::Counter;
-use crate::pipeline::Now;
+use crate::clock::Now;
+use crate::counter::Counter;
 
 /// Limits of one kind, soft or hard. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,9 @@
 
 use convoy_wire::{FlowKey, IpVersion, ipv6};
 
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
-use crate::pipeline::{Now, why_uncovered};
+use crate::pipeline::why_uncovered;
 use crate::sa::{DfPolicy, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, SaSlot};
 use crate::selector::Direction;
 use crate::sequence::SequenceLimits;

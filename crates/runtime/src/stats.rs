@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use convoy_engine::Front;
 use convoy_engine::front::{Counts, Standing};
 use convoy_io::PortCounters;
-use convoy_ipsec::counters::Counter;
+use convoy_ipsec::counter::Counter;
 use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::WorkerId;
 

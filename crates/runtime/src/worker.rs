@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use convoy_engine::front::{Sharing, WorkerLoad};
 use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
+use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound, PathMtuNews};
 use convoy_ipsec::pipeline::{PipelineConfig, PipelineParts};
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;

@@ -8,8 +8,9 @@ use convoy_engine::Front;
 use convoy_io::fault::{Faults, Faulty};
 use convoy_io::mem::{self, MemPort};
 use convoy_io::{IoError, Port};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
+    HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::WorkerId;
 use convoy_packet::{Arena, ArenaError, BURST_MAX, Burst, FrameSize, Pool};

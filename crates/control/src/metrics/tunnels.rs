@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::Lifetime;
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{Endpoints, SaSlot};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Snapshot;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::Cpu;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits, Usage};
-use convoy_ipsec::pipeline::{Now, WorkerCounters};
+use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec};
 use convoy_ipsec::selector;
 use convoy_ipsec::sequence::SequenceLimits;

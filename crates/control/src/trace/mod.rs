@@ -6,7 +6,7 @@ mod text;
 
 use std::net::IpAddr;
 
-use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, SaSlot};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::SequenceLimits;

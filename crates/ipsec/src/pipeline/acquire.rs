@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 
 use convoy_wire::FlowKey;
 
-use super::Now;
 use super::bin::Bin;
 use super::packet::Packet;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::ReqId;

@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering;
 use convoy_engine::{Job, Status};
 use convoy_wire::SeqNum;
 
-use super::Now;
 use super::ah;
 use super::mapping::Mappings;
 use super::packet::add;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 
 /// What became of a packet: nothing, or why it is to be dropped.

@@ -6,7 +6,6 @@ use convoy_wire::ah::{AhHeader, FIXED_LEN};
 use convoy_wire::flow::addr_bytes;
 use convoy_wire::{IpVersion, SeqNum, esp, parse_packet};
 
-use super::Now;
 use super::ah::{self, AhLayout};
 use super::arrival::{self, Arrival, Arrivals, Run};
 use super::bin::Bin;
@@ -17,6 +16,7 @@ use super::hints::Hints;
 use super::layout::Iv;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot, SpiKey};

@@ -4,12 +4,12 @@ use convoy_engine::{Job, JobBurst, KeyId};
 use convoy_packet::Pool;
 use convoy_wire::{Protocol, Tos};
 
-use super::Now;
 use super::form::Any;
 use super::iv::IvSource;
 use super::sa::OutboundSa;
 use super::silence::Outcome;
 use super::watch::Watch;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 
 /// Bytes of payload where packets are not filled up to one length: an acknowledgement's order.

@@ -7,7 +7,8 @@ use convoy_wire::IpVersion;
 use convoy_wire::flow::addr_bytes;
 use convoy_wire::icmp::{self, IcmpError};
 
-use super::{Now, PipelineConfig, WorkerCounters};
+use super::{PipelineConfig, WorkerCounters};
+use crate::clock::Now;
 use crate::table::Seed;
 
 /// At most this many messages at once.

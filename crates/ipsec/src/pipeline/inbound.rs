@@ -22,8 +22,9 @@ use super::settled::Settled;
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
-    HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy,
+    HandOff, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy,
 };
+use crate::clock::Now;
 use crate::event::Event;
 use crate::sa::{InboundSpec, SaSlot};
 use crate::snapshot::{Reader, SpiKey};

@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use convoy_engine::Job;
 
-use super::Now;
 use super::commit::Verdict;
 use super::layout::UDP_HEADER;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watched;
+use crate::clock::Now;
 use crate::event::Event;
 use crate::sa::SaSlot;
 

@@ -58,7 +58,7 @@ mod watch;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use crate::counters::Counter;
+use crate::counter::Counter;
 use crate::drop_reason::DropCounters;
 use crate::sa::WorkerId;
 #[cfg(doc)]
@@ -69,10 +69,6 @@ pub use handoff::HandOff;
 pub use inbound::Inbound;
 pub use observer::{Observer, Stage};
 pub use outbound::Outbound;
-
-/// A moment: nanoseconds of a monotonic clock, read once per burst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Now(pub u64);
 
 /// What a pipeline needs to know of its surroundings.
 #[derive(Clone, Debug)]

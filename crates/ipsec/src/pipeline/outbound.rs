@@ -27,9 +27,10 @@ use super::silence::{Outcome, Silence};
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
-    HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
-    dummy, forward, hop, keepalive, parse, protect,
+    HandOff, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters, dummy,
+    forward, hop, keepalive, parse, protect,
 };
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::SaSlot;

@@ -4,13 +4,13 @@
 use convoy_packet::Burst;
 use convoy_wire::FlowKey;
 
-use super::Now;
 use super::bin::Bin;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::InboundSa;
 use super::settled::Settled;
 use super::slab::Slab;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot};
 use crate::snapshot::Snapshot;

@@ -17,7 +17,8 @@ use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
-use super::{Now, PipelineConfig, fragment, transport, tunnel};
+use super::{PipelineConfig, fragment, transport, tunnel};
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot};
 

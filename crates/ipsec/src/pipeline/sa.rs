@@ -10,13 +10,13 @@ use convoy_engine::{Job, Op, Span};
 use convoy_packet::InterfaceId;
 use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
-use super::Now;
 use super::ah::AhLayout;
 use super::form::Known;
 use super::layout::{Iv, Layout, UDP_HEADER};
 use super::silence::Talker;
 use super::slab::HOT;
 use super::tunnel::Tunnel;
+use crate::clock::Now;
 use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
 use crate::replay::ReplayWindow;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Now;
 use super::slab::Slab;
+use crate::clock::Now;
 
 /// Place of a slot without timer.
 const NOWHERE: u32 = u32::MAX;

@@ -5,12 +5,13 @@ use convoy_engine::{Job, Span};
 use convoy_wire::PacketInfo;
 use convoy_wire::esp::{self, TRAILER_LEN};
 
+use super::PipelineConfig;
 use super::form::{Form, Known};
 use super::iv::IvSource;
 use super::layout::Iv;
 use super::protect::decrement_ttl;
 use super::sa::OutboundSa;
-use super::{Now, PipelineConfig};
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::Mode;
 use crate::sequence::ReservedSeq;

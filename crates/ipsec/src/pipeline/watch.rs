@@ -3,9 +3,9 @@
 //! Deadlines of all slots lie side by side, so that a tick reads eight bytes per SA and touches
 //! only those that are due.
 
-use super::Now;
 use super::sa::{InboundSa, OutboundSa};
 use super::slab::Slab;
+use crate::clock::Now;
 use crate::event::{Event, SaId};
 use crate::lifetime::{Meter, Numbers, Reached};
 use crate::sa::SaSlot;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Pair, Setup, inner, suite};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, SaSlot};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Spd};

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::{Pair, Setup, inner, inner_with};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::{Now, PathMtuNews};
+use convoy_ipsec::pipeline::PathMtuNews;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId, SaSlot, UdpEncap,
 };

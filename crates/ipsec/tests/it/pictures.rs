@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::common::{Setup, inner_with, pipeline_parts, spd};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound};
+use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;

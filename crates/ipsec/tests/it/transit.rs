@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::common::{Setup, inner_with, pipeline_parts, sealed, spd, text};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
-use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, WorkerCounters};
+use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound, WorkerCounters};
 use convoy_ipsec::sa::{
     Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, WorkerId,
 };

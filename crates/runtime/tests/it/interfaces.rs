@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::common::{Side, arena, cable, frame, read, settle, snapshot, surroundings};
 use convoy_io::{Port, mem};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};

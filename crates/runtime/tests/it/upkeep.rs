@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::common::{Side, arena, cable, snapshot, surroundings};
 use convoy_io::mem;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{OutboundSpec, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_runtime::Worker;

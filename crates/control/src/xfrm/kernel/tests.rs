@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use convoy_crypto::{Cpu, Tier};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::lifetime::{Lifetime, Limit as Reached};
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_ipsec::snapshot::Snapshot;

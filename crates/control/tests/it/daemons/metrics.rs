@@ -14,10 +14,11 @@ use convoy_control::status::{
 };
 use convoy_control::xfrm::Moment;
 use convoy_crypto::Cpu;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::lifetime::Limit;
-use convoy_ipsec::pipeline::{Now, WorkerCounters};
+use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_wire::Spi;

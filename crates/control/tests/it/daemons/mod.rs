@@ -15,7 +15,7 @@ use convoy_control::status::{
 use convoy_control::trace::{Question, Verdict, trace};
 use convoy_control::xfrm::{Client, Host, Kernel, Moment, Setting};
 use convoy_crypto::Cpu;
-use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::clock::Now;
 use convoy_wire::Spi;
 use convoy_xfrm::{
     Action, Address, Addresses, Aead, AlgorithmName, Key, Limit, Limits, Mark, Mode, Network,

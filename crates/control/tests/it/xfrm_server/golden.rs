@@ -10,7 +10,7 @@ use convoy_control::xfrm::{
     Answer, Client, Cursor, Host, Kernel, Moment, Multicast, Server, Service, Setting,
 };
 use convoy_crypto::Cpu;
-use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_xfrm::{Address, Datagram, Errno, Refusal, Request};

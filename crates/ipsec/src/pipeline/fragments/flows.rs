@@ -6,8 +6,8 @@ use super::PATIENCE_NS;
 use super::held::Held;
 use super::piece::Piece;
 use super::sets::Sets;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
-use crate::pipeline::Now;
 use crate::pipeline::bin::Bin;
 use crate::pipeline::packet::Packet;
 

@@ -7,8 +7,8 @@ use convoy_wire::{Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, ipv4};
 use super::PATIENCE_NS;
 use super::piece::Piece;
 use super::sets::Sets;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
-use crate::pipeline::Now;
 use crate::pipeline::bin::Bin;
 
 /// Packets put together at a time: four times so many, each in a frame of its own.

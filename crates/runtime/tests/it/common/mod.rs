@@ -8,8 +8,9 @@ use convoy_crypto::{
 };
 use convoy_engine::front::Sharing;
 use convoy_io::{Port, mem};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::lifetime::Lifetime;
-use convoy_ipsec::pipeline::{Now, PipelineConfig};
+use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
     ReqId, SaSlot, WorkerId,
