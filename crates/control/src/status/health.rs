@@ -5,7 +5,7 @@ use std::time::Duration;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::sequence::SequenceLimits;
 
-use super::{Direction, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus};
+use super::{DirectionStatus, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus};
 
 /// An SA whose numbers end within this time is worth a warning.
 const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -231,7 +231,7 @@ fn lifetime(sa: &SaStatus) -> Option<(Level, String)> {
 }
 
 fn numbers(sa: &SaStatus) -> Option<(Level, String)> {
-    let Direction::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
+    let DirectionStatus::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
         return None;
     };
     let is_soon = exhausted_in_s.is_some_and(|s| s < SOON.as_secs_f64());

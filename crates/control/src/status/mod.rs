@@ -327,7 +327,7 @@ pub struct SaStatus {
     pub lifetime: Option<LifetimeStatus>,
     /// What belongs to its direction.
     #[serde(flatten)]
-    pub direction: Direction,
+    pub direction: DirectionStatus,
 }
 
 /// How much of its lifetime an SA has used (RFC 4301 section 4.4.2.1).
@@ -373,7 +373,7 @@ pub struct LifetimeLeft {
 /// What belongs to an SA's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "direction", rename_all = "kebab-case")]
-pub enum Direction {
+pub enum DirectionStatus {
     /// It protects packets that leave.
     Outbound {
         /// Last sequence number used; before the first packet of a run, the last that an earlier one

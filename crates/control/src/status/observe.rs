@@ -16,7 +16,7 @@ use convoy_ipsec::snapshot::Snapshot;
 
 use super::health::{Seen, health};
 use super::{
-    Confinement, Count, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
+    Confinement, Count, DirectionStatus, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
     LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status,
     WorkerStatus,
 };
@@ -158,8 +158,8 @@ fn by_worker(inputs: &Inputs<'_>, sas: &[SaStatus]) -> Vec<WorkerStatus> {
     for sa in sas {
         let Some(owner) = workers.get_mut(usize::from(sa.worker)) else { continue };
         match sa.direction {
-            Direction::Outbound { .. } => owner.outbound_sas += 1,
-            Direction::Inbound { .. } => owner.inbound_sas += 1,
+            DirectionStatus::Outbound { .. } => owner.outbound_sas += 1,
+            DirectionStatus::Inbound { .. } => owner.inbound_sas += 1,
         }
     }
     workers
@@ -195,8 +195,9 @@ fn flow(sampler: &mut Sampler, name: &str, now_ns: u64, (packets, bytes): (u64, 
 
 /// The last packet of a direction is the last of any of its SAs.
 fn latest(flow: Flow, sas: &[SaStatus], outbound: bool) -> Flow {
-    let same =
-        sas.iter().filter(|sa| matches!(sa.direction, Direction::Outbound { .. }) == outbound);
+    let same = sas
+        .iter()
+        .filter(|sa| matches!(sa.direction, DirectionStatus::Outbound { .. }) == outbound);
     let last = same.filter_map(|sa| sa.flow.last_packet_s).min_by(f64::total_cmp);
     Flow { last_packet_s: last, ..flow }
 }
@@ -286,7 +287,7 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
         flow,
         dropped: sa.counters.dropped.get(),
         lifetime: lifetime(&sa.lifetime, &sa.counters.usage, now_ns),
-        direction: Direction::Outbound {
+        direction: DirectionStatus::Outbound {
             sequence: used,
             left,
             exhausted_in_s: rate.map(|rate| left as f64 / rate),
@@ -325,7 +326,7 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
         flow: sa_flow(&sa.name, &sa.counters, now_ns, sampler),
         dropped: sa.counters.dropped.get(),
         lifetime: lifetime(&sa.lifetime, &sa.counters.usage, now_ns),
-        direction: Direction::Inbound {
+        direction: DirectionStatus::Inbound {
             replay_edge: sa.counters.floor.get().get(),
             replay_window: sa.replay_window,
             replayed: sa.counters.replayed.get(),

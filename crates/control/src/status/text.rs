@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::{
-    CryptoReport, Direction, DriverChange, DriverState, DriverStatus, LeakProtection, LifetimeLeft,
-    LifetimeState, LifetimeStatus, Origin, PolicyDirection, PolicyReport, PolicyStatus, Questions,
-    SaReport, SaStatus, Status, Use, WorkerStatus,
+    CryptoReport, DirectionStatus, DriverChange, DriverState, DriverStatus, LeakProtection,
+    LifetimeLeft, LifetimeState, LifetimeStatus, Origin, PolicyDirection, PolicyReport,
+    PolicyStatus, Questions, SaReport, SaStatus, Status, Use, WorkerStatus,
 };
 use crate::state::ReloadReport;
 
@@ -230,7 +230,13 @@ fn sa_table(sas: &[SaStatus]) -> String {
     for sa in sas {
         let mut row = common(sa);
         match sa.direction {
-            Direction::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } => {
+            DirectionStatus::Outbound {
+                sequence,
+                left,
+                exhausted_in_s,
+                leased_until,
+                path_mtu,
+            } => {
                 row.extend([
                     count(left),
                     leased(sequence, leased_until),
@@ -241,7 +247,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
                 row.extend(rest(sa));
                 outbound.row(row);
             }
-            Direction::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
+            DirectionStatus::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
                 let window =
                     if replay_window == 0 { "off".to_owned() } else { replay_window.to_string() };
                 row.extend([replay_edge.to_string(), window, count(replayed), count(icv_failures)]);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State};
 use convoy_control::status::{
-    Direction, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler, Status, Text, Use,
-    observe, policy_report, sa_report,
+    DirectionStatus, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler, Status, Text,
+    Use, observe, policy_report, sa_report,
 };
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
@@ -147,7 +147,7 @@ fn rates_ages_and_numbers_left_are_told() {
     assert_eq!(status.outbound.packets_per_second, Some(100.0));
     assert_eq!(status.outbound.bits_per_second, Some(800_000.0));
     assert_eq!(status.outbound.last_packet_s, Some(0.5));
-    let Direction::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } =
+    let DirectionStatus::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } =
         status.sas[0].direction
     else {
         panic!()
@@ -168,8 +168,8 @@ fn the_last_number_is_one_that_was_sent() {
     let last = SequenceLimits::new(false).hard;
     sa.lease.grant(last.get() + 1);
     let shown = |bench: &mut Bench| match bench.look(0).sas[0].direction {
-        Direction::Outbound { sequence, left, .. } => (sequence, left),
-        Direction::Inbound { .. } => panic!(),
+        DirectionStatus::Outbound { sequence, left, .. } => (sequence, left),
+        DirectionStatus::Inbound { .. } => panic!(),
     };
     assert_eq!(shown(&mut bench), (0, last.get()));
 
@@ -202,7 +202,7 @@ fn numbers_of_earlier_runs_are_shown_before_the_first_packet() {
     drop(state);
 
     let mut second = Bench::in_folder(dir, SITE);
-    let Direction::Outbound { sequence, left, .. } = second.look(0).sas[0].direction else {
+    let DirectionStatus::Outbound { sequence, left, .. } = second.look(0).sas[0].direction else {
         panic!()
     };
     assert!(sequence >= 100, "{sequence}");

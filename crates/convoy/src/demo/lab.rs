@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use convoy_control::status::{Direction as SaDirection, Status};
+use convoy_control::status::{DirectionStatus, Status};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_lab::traffic::{
     self, Direction, PingReport, Rate, TcpBulk, TcpReport, UdpPaced, UdpReport, Watch,
@@ -143,7 +143,7 @@ fn count(mut summary: Summary, both: &[Status]) -> Summary {
             *summary.drops.entry(drops.reason.clone()).or_default() += drops.packets;
         }
         for sa in &status.sas {
-            if let SaDirection::Inbound { replayed, icv_failures, .. } = sa.direction {
+            if let DirectionStatus::Inbound { replayed, icv_failures, .. } = sa.direction {
                 summary.replays += replayed;
                 summary.icv_failures += icv_failures;
             }
