@@ -65,13 +65,9 @@ fn label(snapshot: &Snapshot, sa: &SaId) -> String {
             snapshot.inbound(sa.slot).filter(|spec| spec.spi == sa.spi).map(|spec| &spec.name)
         }
     };
-    let way = match sa.direction {
-        Direction::Outbound => "outbound",
-        Direction::Inbound => "inbound",
-    };
-    let (spi, to) = (sa.spi, sa.destination);
+    let (direction, spi, to) = (sa.direction.name(), sa.spi, sa.destination);
     match name {
-        Some(name) => format!("{way} SA {name} (SPI {spi} to {to})"),
-        None => format!("{way} SA with SPI {spi} to {to}, which is gone,"),
+        Some(name) => format!("{direction} SA {name} (SPI {spi} to {to})"),
+        None => format!("{direction} SA with SPI {spi} to {to}, which is gone,"),
     }
 }

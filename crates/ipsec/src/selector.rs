@@ -19,6 +19,26 @@ pub enum Direction {
     Inbound,
 }
 
+impl Direction {
+    /// The opposite direction.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::Outbound => Self::Inbound,
+            Self::Inbound => Self::Outbound,
+        }
+    }
+
+    /// The name in site files and logs: `outbound` or `inbound`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Outbound => "outbound",
+            Self::Inbound => "inbound",
+        }
+    }
+}
+
 /// The addresses from a first to a last one, both included. Never empty, of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressRange {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
 
 use super::error::LeaseError;
-use super::hash::{Direction, RecordId};
+use super::hash::RecordId;
 use super::pace::{LEAST_ALLOWANCE, Progress, allowance};
 use super::store::{RecordAt, Store};
 use crate::site::KeyMaterial;
@@ -192,7 +193,7 @@ impl Ledger {
         let (mut ids, mut named) = (Vec::new(), HashSet::new());
         for (name, key) in keys {
             let id = self.store.key().record_id(direction, key);
-            let turned = self.store.key().record_id(direction.other(), key);
+            let turned = self.store.key().record_id(direction.reversed(), key);
             if others.contains(&turned) || self.store.find(turned).is_some() {
                 return Err(LeaseError::KeyTurned { name: name.to_owned() });
             }

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::io;
 
+use convoy_ipsec::selector::Direction;
+
 use super::binding::Binding;
 use super::error::LeaseError;
-use super::hash::{Direction, HashKey, RecordId};
+use super::hash::{HashKey, RecordId};
 use super::image::{BadImage, BootId, Image, Record, VERSION};
 use super::storage::{Slot, Storage};
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
+use convoy_ipsec::selector::Direction;
 use convoy_wire::Spi;
 use nix::unistd::AccessFlags;
 
@@ -15,7 +16,7 @@ use crate::place::folder_of;
 use super::key::Nonces;
 use super::model::{Action, Addresses, Plain, Policy, Wire};
 use super::reader::{At, Place, Report, nearest, quote};
-use super::sa::{Direction, Draft};
+use super::sa::Draft;
 use super::{policy, sections};
 
 /// Why static keys need the folder, for people.
@@ -193,7 +194,7 @@ fn same_spi<'a>(sa: &'a Draft, before: &mut HashMap<Receiver, &'a Draft>, report
     if !std::ptr::eq(other, sa) {
         let what = format!(
             "{} SA {} in line {} has SPI {} at {address} as well",
-            direction.word(),
+            direction.name(),
             label(other),
             report.line_of(&other.place),
             spi.value,
@@ -398,19 +399,19 @@ fn names_fit(
                 let help = match nearest(&name.value, known.iter().copied()) {
                     Some(near) => format!("did you mean \"{near}\"?"),
                     None if known.is_empty() => {
-                        format!("add an [[sa]] with direction = \"{}\"", direction.word())
+                        format!("add an [[sa]] with direction = \"{}\"", direction.name())
                     }
-                    None => format!("{} SAs are {}", direction.word(), known.join(", ")),
+                    None => format!("{} SAs are {}", direction.name(), known.join(", ")),
                 };
                 report.error(&name.place, format!("there is no SA {}", quote(&name.value)), help);
             }
             Some(sa) if matches!(sa.direction, Some(other) if other != direction) => {
                 let other = if direction == Direction::Outbound { "sa_in" } else { "sa_out" };
-                let what = format!("SA {} is not {}", quote(&name.value), direction.word());
+                let what = format!("SA {} is not {}", quote(&name.value), direction.name());
                 report.error(
                     &name.place,
                     what,
-                    format!("name an {} SA here, or use it as `{other}`", direction.word()),
+                    format!("name an {} SA here, or use it as `{other}`", direction.name()),
                 );
             }
             Some(_) => {}

@@ -10,6 +10,7 @@ use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
 };
+use convoy_ipsec::selector::Direction;
 use convoy_wire::{Dscp, Spi};
 
 use super::key::KeyMaterial;
@@ -35,22 +36,6 @@ pub(super) struct Context<'a> {
     pub(super) worker_count: u16,
     pub(super) udp_port: u16,
     pub(super) drivers: &'a drivers::Known,
-}
-
-/// Direction of an SA, seen from this gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Direction {
-    Outbound,
-    Inbound,
-}
-
-impl Direction {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Outbound => "outbound",
-            Self::Inbound => "inbound",
-        }
-    }
 }
 
 /// An SA as far as it could be read; what checks across SAs need, with places.

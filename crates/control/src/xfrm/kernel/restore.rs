@@ -2,7 +2,7 @@
 
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_xfrm::{Datagram, Group, Messages, Policy, Refusal, Reply, Sa, SaDirection};
+use convoy_xfrm::{Datagram, Group, Messages, Policy, Refusal, Reply, Sa};
 
 use super::events::expiry;
 use super::policies::covered;
@@ -135,13 +135,10 @@ impl Kernel {
         past: &Past,
         at: Moment,
     ) -> Result<(Placed, Snapshot), Refusal> {
-        let direction = match past.cell.direction {
-            Direction::Outbound => SaDirection::Out,
-            Direction::Inbound => SaDirection::In,
-        };
+        let direction = past.cell.direction;
         // An earlier life may have guessed it.
         let now = self.course(sa, false);
-        let is_guess = now.is_guess && direction == SaDirection::In && past.cell.bound() == 0;
+        let is_guess = now.is_guess && direction == Direction::Inbound && past.cell.bound() == 0;
         let checked = self.plane.check(sa, Course { direction, is_guess, ..now })?;
         self.associations.is_free(sa)?;
         self.plane.place_sa(sa, &checked, Some(past), at)

@@ -5,11 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::SeqNum;
 use convoy_xfrm::{Errno, Refusal};
 
-use crate::lease::{Direction, HashKey, RecordId};
+use crate::lease::{HashKey, RecordId};
 use crate::site::KeyMaterial;
 
 /// Keys that are remembered in each direction after their SAs went.

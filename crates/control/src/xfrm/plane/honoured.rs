@@ -3,6 +3,7 @@
 
 use convoy_crypto::Suite;
 use convoy_ipsec::replay::{MAX_WINDOW, MIN_WINDOW};
+use convoy_ipsec::selector::Direction;
 use convoy_xfrm::{
     Addresses, EXTRA_DONT_ENCAP_DSCP, Errno, Limits, Mark, Mode, Network, Offload, Policy,
     PolicyInfo, PolicyType, PortMask, Refusal, Sa, SaFlags, SaProtocol, Selector, Template,
@@ -10,7 +11,7 @@ use convoy_xfrm::{
 };
 
 use super::interfaces::Interfaces;
-use super::sa::{Surroundings, Way};
+use super::sa::{Surroundings, local_port};
 
 /// Of the flag `icmp` (RFC 4301 section 6.2), which strongSwan sets with `icmp = yes` alone.
 const NO_ICMP: &str = "Convoy chooses no SA by the packet that an ICMP error quotes";
@@ -65,7 +66,7 @@ pub(super) fn suite(suite: Suite, around: &Surroundings) -> Result<(), Refusal> 
 ///
 /// # Errors
 /// `EOPNOTSUPP` and what is too much; `EINVAL` for what does not go together; `EPROTONOSUPPORT` for modes.
-pub(super) fn sa(sa: &Sa, way: Way, around: &Surroundings) -> Result<(), Refusal> {
+pub(super) fn sa(sa: &Sa, direction: Direction, around: &Surroundings) -> Result<(), Refusal> {
     let udp_port = around.udp_port;
     let info = &sa.info;
     if !matches!(info.mode, Mode::Tunnel | Mode::Transport) {
@@ -103,7 +104,7 @@ pub(super) fn sa(sa: &Sa, way: Way, around: &Surroundings) -> Result<(), Refusal
         Some(encap) if encap.kind != ESP_IN_UDP => {
             return Err(unsupported("Convoy encapsulates ESP in UDP only (UDP_ENCAP_ESPINUDP)"));
         }
-        Some(encap) if way.local_port(&encap) != udp_port => {
+        Some(encap) if local_port(direction, &encap) != udp_port => {
             let text = format!("Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's");
             return Err(Refusal::new(Errno::EINVAL, text));
         }

@@ -25,9 +25,7 @@ use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
 use convoy_wire::{FlowKey, Prefix, SeqNum, Spi};
-use convoy_xfrm::{
-    Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, SaDirection, SaFlags,
-};
+use convoy_xfrm::{Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, SaFlags};
 
 use super::Moment;
 use super::transform::key_material;
@@ -41,7 +39,8 @@ use groups::{Group, Groups, Member};
 use interfaces::Interfaces;
 use owners::{Owned, Owners};
 use policies::{Placement, Read};
-use sa::{Keys, Known, Surroundings, Way};
+pub(super) use sa::direction_of;
+use sa::{Keys, Known, Surroundings};
 use slots::Slots;
 
 /// What a gateway is, as far as SAs and policies of daemons depend on it.
@@ -98,7 +97,7 @@ impl Placed {
 /// Which way an SA's packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Course {
-    pub(super) direction: SaDirection,
+    pub(super) direction: Direction,
     /// Whether nothing says so. Such an SA receives, which uses no nonce, until something says that it sends.
     pub(super) is_guess: bool,
     /// Whether its source address is an address of this host.
@@ -109,7 +108,7 @@ pub(super) struct Course {
 #[derive(Debug)]
 pub(super) struct Checked {
     keys: Keys,
-    way: Way,
+    direction: Direction,
     is_guess: bool,
     source_is_here: bool,
 }
@@ -219,13 +218,9 @@ impl Plane {
     pub(super) fn check(&self, sa: &Sa, course: Course) -> Result<Checked, Refusal> {
         let (protocol, material) = key_material(sa.info.protocol, &sa.transform)?;
         let Course { direction, is_guess, source_is_here } = course;
-        let way = match direction {
-            SaDirection::Out => Way::Outbound,
-            SaDirection::In => Way::Inbound,
-        };
         honoured::suite(material.suite(), &self.surroundings)?;
-        honoured::sa(sa, way, &self.surroundings)?;
-        Ok(Checked { keys: Keys { protocol, material }, way, is_guess, source_is_here })
+        honoured::sa(sa, direction, &self.surroundings)?;
+        Ok(Checked { keys: Keys { protocol, material }, direction, is_guess, source_is_here })
     }
 
     /// Gives an SA its place in the next picture, which is [to be published](Plane::publish) or
@@ -251,7 +246,7 @@ impl Plane {
         let bound = SeqNum::new(past.map_or(0, |past| past.cell.bound()));
         let (sent, received) = (sent.max(bound), received.max(bound));
         let material = &checked.keys.material;
-        let direction = checked.way.direction();
+        let direction = checked.direction;
         let group = Group::of_sa(sa, direction);
         self.one_way(material, direction)?;
         let spi = sa.info.spi;
@@ -259,8 +254,8 @@ impl Plane {
             Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
             Direction::Inbound => self.inbound.take(|slot| draft.inbound(slot).is_some()),
         }?;
-        let (key, lease) = match checked.way {
-            Way::Outbound => {
+        let (key, lease) = match direction {
+            Direction::Outbound => {
                 let key = self.graves.outbound(material);
                 match self.graves.raise(key, sent, !counts(material)) {
                     Ok(lease) => (key, Some(lease)),
@@ -270,7 +265,7 @@ impl Plane {
                     }
                 }
             }
-            Way::Inbound => {
+            Direction::Inbound => {
                 let key = self.graves.inbound(material);
                 counters.floor.raise(received.max(self.graves.receive(key)));
                 (key, None)
@@ -472,12 +467,8 @@ impl Plane {
 
     /// Which way an SA's packets go, as policies and other SAs of its kind say; `None` where none does, or some
     /// contradict others.
-    pub(super) fn said_of(&self, sa: &Sa) -> Option<SaDirection> {
-        let group = Group::of_sa(sa, Direction::Outbound);
-        self.groups.direction(group).map(|direction| match direction {
-            Direction::Outbound => SaDirection::Out,
-            Direction::Inbound => SaDirection::In,
-        })
+    pub(super) fn said_of(&self, sa: &Sa) -> Option<Direction> {
+        self.groups.direction(Group::of_sa(sa, Direction::Outbound))
     }
 
     /// SAs whose direction is a guess, and about which this SA may say something.
@@ -492,23 +483,16 @@ impl Plane {
     }
 
     /// Which way the packets of an SA's key went before, if that is known.
-    pub(super) fn remembered(&self, sa: &Sa) -> Option<SaDirection> {
+    pub(super) fn remembered(&self, sa: &Sa) -> Option<Direction> {
         let (_, material) = key_material(sa.info.protocol, &sa.transform).ok()?;
-        self.graves.used(&material).map(|direction| match direction {
-            crate::lease::Direction::Outbound => SaDirection::Out,
-            crate::lease::Direction::Inbound => SaDirection::In,
-        })
+        self.graves.used(&material)
     }
 
     /// Refuses a key both ways where nonces are made of sequence numbers: both ends would begin with
     /// the same (RFC 4106 section 3). Ciphers with random IVs do not mind.
     fn one_way(&self, material: &KeyMaterial, direction: Direction) -> Result<(), Refusal> {
-        let other = match self.graves.direction(material) {
-            Some(crate::lease::Direction::Outbound) => direction == Direction::Inbound,
-            Some(crate::lease::Direction::Inbound) => direction == Direction::Outbound,
-            None => false,
-        };
-        if counts(material) && other {
+        let has_other = self.graves.direction(material) == Some(direction.reversed());
+        if counts(material) && has_other {
             let text = "This key has the other direction: nonces would come twice (RFC 4106)";
             return Err(Refusal::new(Errno::EINVAL, text));
         }

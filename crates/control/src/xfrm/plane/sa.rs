@@ -15,7 +15,7 @@ use convoy_ipsec::sa::{
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
-use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaFlags};
+use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaDirection, SaFlags};
 
 use super::groups::Numbers;
 use super::honoured;
@@ -39,36 +39,28 @@ pub(super) struct Surroundings {
     pub(super) legacy: bool,
 }
 
-/// Our address and the peer's.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
-    /// From here.
-    Outbound,
-    /// To here.
-    Inbound,
+/// The direction that a daemon asked for.
+pub(in crate::xfrm) const fn direction_of(said: SaDirection) -> Direction {
+    match said {
+        SaDirection::Out => Direction::Outbound,
+        SaDirection::In => Direction::Inbound,
+    }
 }
 
-impl Way {
-    pub(super) fn direction(self) -> Direction {
-        match self {
-            Self::Outbound => Direction::Outbound,
-            Self::Inbound => Direction::Inbound,
-        }
+/// Our port of UDP encapsulation.
+pub(super) const fn local_port(direction: Direction, encap: &Encap) -> u16 {
+    match direction {
+        Direction::Outbound => encap.source_port,
+        Direction::Inbound => encap.destination_port,
     }
+}
 
-    pub(super) const fn local_port(self, encap: &Encap) -> u16 {
-        match self {
-            Self::Outbound => encap.source_port,
-            Self::Inbound => encap.destination_port,
-        }
-    }
-
-    pub(super) fn endpoints(self, sa: &Sa) -> Endpoints {
-        let (source, destination) = (sa.info.source, sa.info.destination);
-        match self {
-            Self::Outbound => Endpoints { local: source, remote: destination },
-            Self::Inbound => Endpoints { local: destination, remote: source },
-        }
+/// Our address and the peer's.
+fn endpoints(direction: Direction, sa: &Sa) -> Endpoints {
+    let (source, destination) = (sa.info.source, sa.info.destination);
+    match direction {
+        Direction::Outbound => Endpoints { local: source, remote: destination },
+        Direction::Inbound => Endpoints { local: destination, remote: source },
     }
 }
 
@@ -112,7 +104,7 @@ impl Surroundings {
         source_is_here: bool,
     ) -> Result<OutboundSpec, Refusal> {
         let Known { serial, numbers: (reqid, named), worker, counters } = known;
-        let driver = self.driver(sa, &keys.material, Way::Outbound)?;
+        let driver = self.driver(sa, &keys.material, Direction::Outbound)?;
         let key = driver.seal_key(keys.material.suite(), keys.material.keys());
         let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
         Ok(OutboundSpec {
@@ -123,8 +115,8 @@ impl Surroundings {
             named,
             protocol: keys.protocol,
             mode: mode(sa),
-            endpoints: Way::Outbound.endpoints(sa),
-            encap: encap(sa, Way::Outbound),
+            endpoints: endpoints(Direction::Outbound, sa),
+            encap: encap(sa, Direction::Outbound),
             esn: sa.info.flags.any(SaFlags::ESN),
             outer: outer(sa),
             source_is_here,
@@ -147,7 +139,7 @@ impl Surroundings {
         known: Known,
     ) -> Result<InboundSpec, Refusal> {
         let Known { serial, numbers: (reqid, named), worker, counters } = known;
-        let driver = self.driver(sa, &keys.material, Way::Inbound)?;
+        let driver = self.driver(sa, &keys.material, Direction::Inbound)?;
         let key = driver.open_key(keys.material.suite(), keys.material.keys());
         let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
         Ok(InboundSpec {
@@ -158,9 +150,9 @@ impl Surroundings {
             named,
             protocol: keys.protocol,
             mode: mode(sa),
-            endpoints: Way::Inbound.endpoints(sa),
+            endpoints: endpoints(Direction::Inbound, sa),
             from_peer_only: honoured::selects_source(sa),
-            encap: encap(sa, Way::Inbound),
+            encap: encap(sa, Direction::Inbound),
             esn: sa.info.flags.any(SaFlags::ESN),
             ecn: !sa.info.flags.any(SaFlags::NO_ECN),
             replay_window: honoured::window(sa),
@@ -173,8 +165,13 @@ impl Surroundings {
         })
     }
 
-    fn driver(&self, sa: &Sa, material: &KeyMaterial, way: Way) -> Result<Ready, Refusal> {
-        let peer = way.endpoints(sa).remote;
+    fn driver(
+        &self,
+        sa: &Sa,
+        material: &KeyMaterial,
+        direction: Direction,
+    ) -> Result<Ready, Refusal> {
+        let peer = endpoints(direction, sa).remote;
         self.drivers.for_daemon(material.suite(), peer, sa.if_id).map_err(no_driver)
     }
 
@@ -185,7 +182,7 @@ impl Surroundings {
         sa: &Sa,
         material: &KeyMaterial,
     ) -> Result<Option<OutboundSpec>, Refusal> {
-        let driver = self.driver(sa, material, Way::Outbound)?;
+        let driver = self.driver(sa, material, Direction::Outbound)?;
         if driver.tier() == Some(old.key.tier()) {
             return Ok(None);
         }
@@ -200,7 +197,7 @@ impl Surroundings {
         sa: &Sa,
         material: &KeyMaterial,
     ) -> Result<Option<InboundSpec>, Refusal> {
-        let driver = self.driver(sa, material, Way::Inbound)?;
+        let driver = self.driver(sa, material, Direction::Inbound)?;
         if driver.tier() == Some(old.key.tier()) {
             return Ok(None);
         }
@@ -213,8 +210,8 @@ impl Surroundings {
 pub(super) fn changed_outbound(old: &OutboundSpec, sa: &Sa) -> OutboundSpec {
     OutboundSpec {
         name: old.name.clone(),
-        endpoints: Way::Outbound.endpoints(sa),
-        encap: encap(sa, Way::Outbound),
+        endpoints: endpoints(Direction::Outbound, sa),
+        encap: encap(sa, Direction::Outbound),
         lifetime: lifetime(sa, old.key.suite()),
         ..old.twin()
     }
@@ -228,9 +225,9 @@ pub(super) fn with_path_mtu(old: &OutboundSpec, path_mtu: u16) -> OutboundSpec {
 /// As [`changed_outbound`].
 pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
     InboundSpec {
-        endpoints: Way::Inbound.endpoints(sa),
+        endpoints: endpoints(Direction::Inbound, sa),
         from_peer_only: honoured::selects_source(sa),
-        encap: encap(sa, Way::Inbound),
+        encap: encap(sa, Direction::Inbound),
         ecn: !sa.info.flags.any(SaFlags::NO_ECN),
         replay_window: honoured::window(sa),
         lifetime: lifetime(sa, old.key.suite()),
@@ -267,11 +264,11 @@ fn mode(sa: &Sa) -> Mode {
     if sa.info.mode == convoy_xfrm::Mode::Transport { Mode::Transport } else { Mode::Tunnel }
 }
 
-fn encap(sa: &Sa, way: Way) -> Option<UdpEncap> {
+fn encap(sa: &Sa, direction: Direction) -> Option<UdpEncap> {
     let encap = sa.encap?;
-    let (local_port, remote_port) = match way {
-        Way::Outbound => (encap.source_port, encap.destination_port),
-        Way::Inbound => (encap.destination_port, encap.source_port),
+    let (local_port, remote_port) = match direction {
+        Direction::Outbound => (encap.source_port, encap.destination_port),
+        Direction::Inbound => (encap.destination_port, encap.source_port),
     };
     let seconds = Some(sa.nat_keepalive).filter(|seconds| *seconds > 0);
     let keepalive = seconds.map(|seconds| Duration::from_secs(seconds.into()));
