@@ -25,8 +25,8 @@
 //!
 //! The policies of a site without IKE daemons are given as [`PrefixSets`] ([`LeakProtection`]): there everything between
 //! near and far is held, whichever way it goes. Those of daemons, and those of the site beside them, come and go one by
-//! one ([`PolicyProtection`]), and what none of them means passes. Each is for packets of one [`Way`], which has near, far
-//! and mixed prefixes of its own: what leaves, what comes in for this host, and what comes in for others.
+//! one ([`PolicyProtection`]), and what none of them means passes. Each is for packets of one [`PolicyDirection`], which
+//! has near, far and mixed prefixes of its own: what leaves, what comes in for this host, and what comes in for others.
 //!
 //! A second lock of `ip rule`s and routes, ahead of the tables of others, holds what is protected where somebody empties
 //! the packet filter while no gateway runs.
@@ -49,6 +49,7 @@ mod hidden;
 mod interference;
 mod links;
 mod marks;
+mod policy_direction;
 mod policy_prefixes;
 mod policy_protection;
 mod prefix_sets;
@@ -59,7 +60,6 @@ mod second_lock;
 mod standing;
 mod table;
 mod tracked;
-mod way;
 
 use std::net::IpAddr;
 
@@ -73,6 +73,7 @@ pub use self::{
     findings::{Finding, Look, Lookup, findings},
     interference::{Interference, interferences},
     marks::{Marks, Verdict},
+    policy_direction::PolicyDirection,
     policy_prefixes::Policy,
     policy_protection::{Changed, PolicyProtection},
     prefix_sets::{Held, PrefixSets, Sides},
@@ -80,7 +81,6 @@ pub use self::{
     standing::Repaired,
     table::Drops,
     tracked::{Fill, Others, Tracked, connections, has_legacy_rules, others},
-    way::Way,
 };
 use self::{
     policy_prefixes::PolicyPrefixes,

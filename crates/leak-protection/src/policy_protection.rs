@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 
 use crate::{
-    Config, Drops, Held, Lead, LeakProtectionError, Policy, Repaired, Tracked, Way,
+    Config, Drops, Held, Lead, LeakProtectionError, Policy, PolicyDirection, Repaired, Tracked,
     policy_prefixes::PolicyPrefixes, prefix_sets, prefix_sets::Differences,
     second_lock::SecondLock, standing::Standing, table::Table,
 };
@@ -151,7 +151,7 @@ impl PolicyProtection {
 
     /// As [`Held::mixed`], of what is held by policies and by an earlier life.
     #[must_use]
-    pub fn mixed(&self, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+    pub fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
         prefix_sets::mixed(self.prefixes.covers(), way, near, far)
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use convoy_netlink::nft::{Cover, Difference, Range, number};
 use ipnet::IpNet;
 
-use crate::{Way, policy_prefixes::prefixes, table::SETS};
+use crate::{PolicyDirection, policy_prefixes::prefixes, table::SETS};
 
 /// Addresses that no router passes on: multicast, broadcast and link-local ones (RFC 5771, RFC 919, RFC 3927, RFC 4291).
 const OF_A_LINK: [&str; 5] =
@@ -59,19 +59,24 @@ impl Held {
 
     /// Whether packets of this way between a near and a far address are held.
     #[must_use]
-    pub fn holds(&self, way: Way, near: IpAddr, far: IpAddr) -> bool {
+    pub fn holds(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> bool {
         self.mixed(way, near, far).is_some()
     }
 
     /// Whether the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
     #[must_use]
-    pub fn mixed(&self, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+    pub fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
         mixed(self.covers.each_ref(), way, near, far)
     }
 }
 
 /// The same by these covers.
-pub(crate) fn mixed(covers: Shown<'_>, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+pub(crate) fn mixed(
+    covers: Shown<'_>,
+    way: PolicyDirection,
+    near: IpAddr,
+    far: IpAddr,
+) -> Option<bool> {
     let [near_cover, far_cover, mixed] = of_way(&covers, way, near.is_ipv4())?;
     let is_between =
         near.is_ipv4() == far.is_ipv4() && near_cover.contains(near) && far_cover.contains(far);
@@ -79,7 +84,11 @@ pub(crate) fn mixed(covers: Shown<'_>, way: Way, near: IpAddr, far: IpAddr) -> O
 }
 
 /// Near, far and mixed prefixes of a way and an IP version.
-pub(crate) fn of_way<T>(all: &[T; SETS.len()], way: Way, is_v4: bool) -> Option<&[T; 3]> {
+pub(crate) fn of_way<T>(
+    all: &[T; SETS.len()],
+    way: PolicyDirection,
+    is_v4: bool,
+) -> Option<&[T; 3]> {
     let (of_three, _) = all.as_chunks::<3>();
     of_three.get(2 * way.place() + usize::from(!is_v4))
 }
@@ -122,7 +131,7 @@ impl PrefixSets {
         let mut covers = Covers::default();
         let of_a_link = of_a_link();
         // They are the same whichever way packets go.
-        let ways = Way::ALL.into_iter().flat_map(|_| [true, false]);
+        let ways = PolicyDirection::ALL.into_iter().flat_map(|_| [true, false]);
         for (is_v4, covers) in ways.zip(covers.chunks_exact_mut(3)) {
             let [near, far, mixed] = covers else { continue };
             for policy in &self.policies {

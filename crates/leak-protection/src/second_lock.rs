@@ -35,7 +35,7 @@ use netlink_packet_route::{
 };
 
 use crate::{
-    Config, Lead, LeakProtectionError, Way,
+    Config, Lead, LeakProtectionError, PolicyDirection,
     policy_prefixes::{prefixes, range},
     prefix_sets::{Covers, Differences, Shown, of_way},
     routes::{self, Leads, PROTOCOL},
@@ -189,7 +189,7 @@ impl SecondLock {
             nets.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(range).collect()
         };
         // What is known of one way counts for all until policies name it again.
-        let ways = Way::ALL.into_iter().flat_map(|_| [true, false]);
+        let ways = PolicyDirection::ALL.into_iter().flat_map(|_| [true, false]);
         let all = ways.flat_map(|is_v4| [0, 1, 2].map(|side| cover(side, is_v4)));
         let mut covers = Covers::default();
         covers.iter_mut().zip(all).for_each(|(to, cover)| *to = cover);
@@ -460,7 +460,9 @@ impl To {
 
 /// Near, far and mixed prefixes of what leaves, of IPv4 and of IPv6.
 fn sides<T>(all: &[T; SETS.len()]) -> impl Iterator<Item = (&[T; 3], bool)> {
-    [true, false].into_iter().filter_map(|is_v4| Some((of_way(all, Way::Out, is_v4)?, is_v4)))
+    [true, false]
+        .into_iter()
+        .filter_map(|is_v4| Some((of_way(all, PolicyDirection::Out, is_v4)?, is_v4)))
 }
 
 fn refused(error: HostError) -> LeakProtectionError {

@@ -14,10 +14,9 @@ use convoy_host::{Clamp, LinkName};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Answered, Changed, Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection,
-    Tracked, Verdict, Way, far, findings,
+    Answered, Changed, Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyDirection,
+    PolicyProtection, Tracked, Verdict, far, findings,
 };
-use convoy_xfrm::PolicyDirection;
 
 use super::connections::{Connections, Lookout};
 use super::leaks::{COUNTS, DropCounts};
@@ -447,9 +446,9 @@ fn policy(covered: &Covered) -> Option<Policy> {
     };
     let (local, remote) = (net(covered.local)?, net(covered.remote)?);
     let way = match covered.direction {
-        PolicyDirection::Out => Way::Out,
-        PolicyDirection::In => Way::In,
-        PolicyDirection::Forward => Way::Forward,
+        convoy_xfrm::PolicyDirection::Out => PolicyDirection::Out,
+        convoy_xfrm::PolicyDirection::In => PolicyDirection::In,
+        convoy_xfrm::PolicyDirection::Forward => PolicyDirection::Forward,
     };
     Some(Policy { local, remote, is_whole: covered.is_whole, verdict, way: Some(way) })
 }

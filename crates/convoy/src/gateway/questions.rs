@@ -12,7 +12,7 @@ use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::{Direction, MeantFor, PolicyAction, PolicyId, Spd, SpdId};
 use convoy_leak_protection::{
     Answered, Answers, Asked, AskedTotal, Config, Held, LeakProtectionError, Listener, Policies,
-    Questions, Verdict, Way,
+    PolicyDirection, Questions, Verdict,
 };
 use convoy_wire::{FlowKey, parse_packet};
 
@@ -282,7 +282,7 @@ pub(super) struct Database<'a> {
 }
 
 impl Database<'_> {
-    fn look_up(&self, way: Way, packet: &[u8]) -> Verdict {
+    fn look_up(&self, way: PolicyDirection, packet: &[u8]) -> Verdict {
         let Some(flow) = flow_of(packet) else { return Verdict::Discard };
         let (policy, verdict) = self.judge(way, &flow);
         if let (Some(spd), Some(policy)) = (self.spd, policy) {
@@ -292,13 +292,17 @@ impl Database<'_> {
     }
 
     /// The policy that decides about a packet, if one does, and what becomes of it.
-    pub(super) fn judge(&self, way: Way, flow: &FlowKey) -> (Option<PolicyId>, Verdict) {
+    pub(super) fn judge(
+        &self,
+        way: PolicyDirection,
+        flow: &FlowKey,
+    ) -> (Option<PolicyId>, Verdict) {
         let Some(spd) = self.spd else { return (None, Verdict::Discard) };
         let (from, to) = (flow.src_addr(), flow.dst_addr());
         let (decision, near, far) = match way {
-            Way::Out => (spd.lookup(Direction::Outbound, flow), from, to),
-            Way::In => (spd.lookup_for(MeantFor::Host, flow), to, from),
-            Way::Forward => (spd.lookup_for(MeantFor::Others, flow), to, from),
+            PolicyDirection::Out => (spd.lookup(Direction::Outbound, flow), from, to),
+            PolicyDirection::In => (spd.lookup_for(MeantFor::Host, flow), to, from),
+            PolicyDirection::Forward => (spd.lookup_for(MeantFor::Others, flow), to, from),
         };
         let is_held = self.held.holds(way, near, far);
         let verdict = match decision.map(|decision| decision.action) {
@@ -323,7 +327,7 @@ struct Sparing<'a> {
 }
 
 impl Sparing<'_> {
-    fn look_up(&self, way: Way, packet: &[u8]) -> Verdict {
+    fn look_up(&self, way: PolicyDirection, packet: &[u8]) -> Verdict {
         match self.database.look_up(way, packet) {
             Verdict::Bypass if self.is_nearly_full => Verdict::Discard,
             verdict => verdict,
@@ -333,15 +337,15 @@ impl Sparing<'_> {
 
 impl Policies for Sparing<'_> {
     fn outbound(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Way::Out, packet)
+        self.look_up(PolicyDirection::Out, packet)
     }
 
     fn inbound(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Way::In, packet)
+        self.look_up(PolicyDirection::In, packet)
     }
 
     fn forwarded(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Way::Forward, packet)
+        self.look_up(PolicyDirection::Forward, packet)
     }
 
     /// What fails is lost, as where the interface has no room; who sent it sends again.

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use convoy_control::trace::{Decision, Fate, HostWay, Prefixes, Question, RouteTaken};
 use convoy_host::{HostError, Mark, Network, RouteBy, RouteTo};
-use convoy_leak_protection::{Config, Lead, Marks, Verdict, Way};
+use convoy_leak_protection::{Config, Lead, Marks, PolicyDirection, Verdict};
 use convoy_wire::FlowKey;
 
 use super::Gateway;
 use super::questions::Database;
 
-type Mixed<'a> = Box<dyn Fn(Way, IpAddr, IpAddr) -> Option<bool> + 'a>;
+type Mixed<'a> = Box<dyn Fn(PolicyDirection, IpAddr, IpAddr) -> Option<bool> + 'a>;
 
 /// What leak protection says of packets between two addresses.
 pub(super) struct Protection<'a> {
@@ -91,8 +91,8 @@ impl Gateway {
 }
 
 /// The way of a packet that came in.
-const fn came_in(is_for_host: bool) -> Way {
-    if is_for_host { Way::In } else { Way::Forward }
+const fn came_in(is_for_host: bool) -> PolicyDirection {
+    if is_for_host { PolicyDirection::In } else { PolicyDirection::Forward }
 }
 
 fn shown(mark: Mark) -> String {
@@ -116,7 +116,7 @@ impl Packet<'_> {
         // Who answers to it leads back the way that it came. What comes from a far network in clear goes back in clear.
         let way = came_in(is_for_host);
         let inbound = protection.filter(|it| {
-            let is_outward = || (it.mixed)(Way::Out, from, to).is_some();
+            let is_outward = || (it.mixed)(PolicyDirection::Out, from, to).is_some();
             (it.mixed)(way, to, from).is_some() && (is_for_host || !is_outward())
         });
         let mark = inbound
@@ -157,7 +157,7 @@ impl Packet<'_> {
             Verdict::Discard => Decision::Discard,
         };
         let judged = |prefixes, decision| Judged { prefixes, decision, dropped: Fate::Discarded };
-        let outward = mixed(Way::Out, from, to);
+        let outward = mixed(PolicyDirection::Out, from, to);
         let way = came_in(ends.is_for_host);
         let inward = mixed(way, to, from).filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
         if let Some(asks) = inward {
@@ -174,12 +174,12 @@ impl Packet<'_> {
             }
             // Who is asked answers for both ways.
             let prefixes = if outward.is_some() { Prefixes::Mixed } else { prefixes };
-            return judged(prefixes, verdict(Way::Out));
+            return judged(prefixes, verdict(PolicyDirection::Out));
         }
         match outward.filter(|_| !ends.is_for_host) {
             None => judged(Prefixes::Neither, Decision::Routed),
             Some(false) => judged(Prefixes::Whole, Decision::Protect),
-            Some(true) => judged(Prefixes::Mixed, verdict(Way::Out)),
+            Some(true) => judged(Prefixes::Mixed, verdict(PolicyDirection::Out)),
         }
     }
 

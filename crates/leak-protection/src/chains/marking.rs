@@ -14,7 +14,7 @@ use super::{
     quoting, rewritten, sides,
 };
 use crate::{
-    Config, Lead, Way,
+    Config, Lead, PolicyDirection,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -51,7 +51,7 @@ fn forwards(
     let elsewhere =
         vec![meta(MetaKey::Iifname), compare(Operator::NotEqual, name(config.tun.as_str()))];
     let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();
-    rules.extend(sides(config.leads, Way::Out).map(|(near, far, _)| {
+    rules.extend(sides(config.leads, PolicyDirection::Out).map(|(near, far, _)| {
         [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
     }));
     rules.extend(rewriting.map(|_| {
@@ -80,7 +80,7 @@ fn arrives(
     rules.push(by(MetaKey::Iifname, "lo"));
     if config.leads == Lead::ByMark {
         // Nobody is asked: what a bridge passes on takes no notice of marks, and goes on.
-        let sides = sides(config.leads, Way::Out).filter(|(near, ..)| !near.is_v4);
+        let sides = sides(config.leads, PolicyDirection::Out).filter(|(near, ..)| !near.is_v4);
         rules.extend(sides.map(|(near, far, _)| {
             [is_neighbour_discovery(), between(near, far), protect(config), pass()].concat()
         }));
@@ -94,7 +94,7 @@ fn arrives(
         let is_in_clear = compare(Operator::NotEqual, name(config.tun.as_str()));
         rules.push(vec![meta(MetaKey::Iifname), is_in_clear, jump(CAME_IN)]);
     }
-    for (near, far, mixed) in sides(config.leads, Way::Out) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
         let whole = match (asking, config.leads) {
             (None, _) => Vec::new(),
             (Some(_), Lead::ByMark) => mixed.lacks_destination(),
@@ -126,7 +126,7 @@ fn sends(
     rules.extend([by(MetaKey::Oifname, "lo"), neighbours::leaving()]);
     rules.extend(none_yet(config));
     rules.extend(asking.into_iter().flat_map(|_| quoting::passed()));
-    for (near, far, mixed) in sides(config.leads, Way::Out) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
         let outward = between(near, far);
         let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };
         rules.push([outward.clone(), whole, protect(config), pass()].concat());

@@ -20,7 +20,8 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::MetaKey;
 
 use crate::{
-    Config, Lead, Way, prefix_sets::of_way, queues::Asking, table::SETS, tracked::Tracked,
+    Config, Lead, PolicyDirection, prefix_sets::of_way, queues::Asking, table::SETS,
+    tracked::Tracked,
 };
 
 /// A chain and its rules.
@@ -87,15 +88,19 @@ fn is_of_this_host() -> Vec<Expression> {
 }
 
 /// Near, far and mixed prefixes of one way, of IPv4 and of IPv6. Policies of a site alone mean all ways.
-fn sides(leads: Lead, way: Way) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
-    let way = if leads == Lead::ByMark { way } else { Way::Out };
+fn sides(
+    leads: Lead,
+    way: PolicyDirection,
+) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
+    let way = if leads == Lead::ByMark { way } else { PolicyDirection::Out };
     let of_version = move |is_v4| of_way(&SETS, way, is_v4).copied();
     [true, false].into_iter().filter_map(of_version).map(|[near, far, mixed]| (near, far, mixed))
 }
 
 /// Those of all ways that have some of their own.
 fn all_sides(leads: Lead) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
-    let ways = if leads == Lead::ByMark { &Way::ALL[..] } else { &[Way::Out] };
+    let ways =
+        if leads == Lead::ByMark { &PolicyDirection::ALL[..] } else { &[PolicyDirection::Out] };
     ways.iter().flat_map(move |way| sides(leads, *way))
 }
 

@@ -13,7 +13,7 @@ use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
 use super::{Chain, is_of_this_host, questions::DIRECTIONS, sides};
 use crate::{
-    Lead, Way,
+    Lead, PolicyDirection,
     marks::{Epoch, Marks, Noted},
     queues::Asking,
 };
@@ -47,7 +47,7 @@ pub(crate) fn is_drop(rule: &[Expression]) -> bool {
 /// What goes on for errors about packets from far to near, with what goes on if the far one is mixed. Tunnels bring what
 /// answers to packets that leave, so these are the prefixes of that way.
 fn quotes() -> impl Iterator<Item = (Vec<Expression>, Vec<Expression>)> {
-    sides(Lead::ByMark, Way::Out).flat_map(|(near, far, mixed)| {
+    sides(Lead::ByMark, PolicyDirection::Out).flat_map(|(near, far, mixed)| {
         let errors = error_types(near).iter().map(move |types| {
             let about = [far.quotes_source(), near.quotes_destination()].concat();
             (of_types(near, *types), about, mixed.quotes_source())
@@ -87,7 +87,7 @@ fn about_passed(marks: Marks, epoch: Epoch) -> Vec<Vec<Expression>> {
 
 /// Each goes on if the packet is an ICMP error of some types.
 pub(super) fn errors() -> impl Iterator<Item = Vec<Expression>> {
-    sides(Lead::ByMark, Way::Out)
+    sides(Lead::ByMark, PolicyDirection::Out)
         .flat_map(|(of, ..)| error_types(of).iter().map(move |types| of_types(of, *types)))
 }
 

@@ -16,7 +16,7 @@ use convoy_netlink::nft::{
 
 use super::{Chain, between, marking::protect, questions::ask, sides};
 use crate::{
-    Config, Way,
+    Config, PolicyDirection,
     marks::Rewritten,
     queues::{Asking, Kind},
 };
@@ -70,7 +70,7 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
         ]
         .concat()
     };
-    sides(config.leads, Way::Out)
+    sides(config.leads, PolicyDirection::Out)
         .flat_map(|sides| directions.map(|directions| rule(sides, directions)))
         .collect()
 }
@@ -78,7 +78,7 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
 /// Queues what was rewritten to a packet from near to far.
 pub(super) fn taken(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
     let mut rules = Vec::new();
-    for (near, far, mixed) in sides(config.leads, Way::Out) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
         let rewritten = [between(near, far), is_of_nat()].concat();
         let whole = if asks { mixed.lacks_destination() } else { Vec::new() };
         rules.push([rewritten.clone(), whole, vec![jump(queue_of(true))]].concat());
