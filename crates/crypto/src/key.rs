@@ -98,9 +98,9 @@ pub(crate) enum MacKey {
     CbcMac(KeyBits, Box<CbcMacKey>),
 }
 
-/// Which way a key will be used.
+/// The operations that a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum KeyUse {
     Seal,
     Open,
     Both,
@@ -136,7 +136,7 @@ impl Schedule {
         cpu: &Cpu,
         tier: Tier,
         suite: Suite,
-        way: Way,
+        key_use: KeyUse,
         secrets: Secrets<'_>,
     ) -> Result<Self, KeyError> {
         let Secrets { cipher: secret, integrity: mac_secret } = secrets;
@@ -169,7 +169,7 @@ impl Schedule {
             }
             Suite::Pair { cipher, integrity } => Self::Pair {
                 kernel,
-                cipher: CipherKey::new(kernel, cipher, way, secret)?,
+                cipher: CipherKey::new(kernel, cipher, key_use, secret)?,
                 mac: MacKey::new(cpu, tier, kernel, integrity.alg(), mac_secret)?,
             },
         })
@@ -215,12 +215,12 @@ impl CipherKey {
     fn new(
         kernel: Option<Kernel>,
         cipher: Cipher,
-        way: Way,
+        key_use: KeyUse,
         secret: &[u8],
     ) -> Result<Self, KeyError> {
         Ok(match cipher {
             Cipher::Null => Self::Null,
-            Cipher::AesCbc(bits) if way == Way::Open => {
+            Cipher::AesCbc(bits) if key_use == KeyUse::Open => {
                 Self::Cbc(bits, decrypt_keys(kernel, bits, secret)?)
             }
             Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)?),
@@ -369,13 +369,13 @@ impl Key {
         cpu: &Cpu,
         tier: Tier,
         suite: Suite,
-        way: Way,
+        key_use: KeyUse,
         secrets: Secrets<'_>,
     ) -> Result<Self, KeyError> {
-        if way == Way::Both && !suite.is_aead() {
+        if key_use == KeyUse::Both && !suite.is_aead() {
             return Err(KeyError::NotAead);
         }
-        let set_up = || Schedule::new(cpu, tier, suite, way, secrets);
+        let set_up = || Schedule::new(cpu, tier, suite, key_use, secrets);
         let schedule = match (tier, suite) {
             (Tier::Portable, _) => scrubbed(set_up),
             (_, suite) if suite.is_legacy() => scrubbed(set_up),
@@ -528,7 +528,7 @@ impl Route {
 }
 
 macro_rules! key_type {
-    ($(#[$doc:meta])* $name:ident, $way:expr) => {
+    ($(#[$doc:meta])* $name:ident, $key_use:expr) => {
         $(#[$doc])*
         ///
         /// Setting a key up expands everything that does not depend on a packet and chooses the
@@ -565,7 +565,7 @@ macro_rules! key_type {
                 suite: impl Into<Suite>,
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
-                let key = Key::new(cpu, tier, suite.into(), $way, material.into().secrets())?;
+                let key = Key::new(cpu, tier, suite.into(), $key_use, material.into().secrets())?;
                 Ok(Self { key, material: None })
             }
 
@@ -595,7 +595,7 @@ macro_rules! key_type {
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
                 let material = try_box(material.into())?;
-                let key = Key::new(cpu, tier, suite.into(), $way, material.secrets())?;
+                let key = Key::new(cpu, tier, suite.into(), $key_use, material.secrets())?;
                 Ok(Self { key, material: Some(material) })
             }
 
@@ -663,12 +663,12 @@ macro_rules! key_type {
 
 key_type! {
     /// A key that can only seal: encrypt and make ICVs.
-    SealKey, Way::Seal
+    SealKey, KeyUse::Seal
 }
 
 key_type! {
     /// A key that can only open: verify ICVs and decrypt.
-    OpenKey, Way::Open
+    OpenKey, KeyUse::Open
 }
 
 key_type! {
@@ -676,7 +676,7 @@ key_type! {
     /// refused ([`KeyError::NotAead`]).
     ///
     /// Prefer [`SealKey`] and [`OpenKey`], with which a packet cannot take the wrong way.
-    AeadKey, Way::Both
+    AeadKey, KeyUse::Both
 }
 
 impl AeadKey {
@@ -700,7 +700,7 @@ impl AeadKey {
         secret: &[u8],
     ) -> Result<Self, KeyError> {
         let secrets = Secrets { cipher: secret, integrity: &[] };
-        let key = Key::new(cpu, tier, suite.into(), Way::Both, secrets)?;
+        let key = Key::new(cpu, tier, suite.into(), KeyUse::Both, secrets)?;
         Ok(Self { key, material: None })
     }
 

@@ -9,7 +9,7 @@ use crate::{
     op::Op,
     pass::{
         CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
-        chacha_parts::Pads, gcm_parts::Way, record::RecordJob,
+        chacha_parts::Pads, gcm_parts::PartOperation, record::RecordJob,
     },
     wide_units::Width,
 };
@@ -139,7 +139,14 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn gcm_part(self, _: &Tables, _: &[u8; 16], _: Way, _: &mut [u8], _: &mut GcmState) {
+    pub(crate) fn gcm_part(
+        self,
+        _: &Tables,
+        _: &[u8; 16],
+        _: PartOperation,
+        _: &mut [u8],
+        _: &mut GcmState,
+    ) {
         match self {}
     }
 

@@ -13,7 +13,7 @@ use crate::{
     op::{HashedAad, icv_matches},
     pass::{
         GcmState,
-        gcm_parts::{Gcm, Way},
+        gcm_parts::{Gcm, PartOperation},
     },
     portable::add_to_counter,
     secret::{wipe, wipe_message},
@@ -573,7 +573,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
             self.next = self.counter();
         }
         if !rest.is_empty() {
-            gcm.part(&self.next, Way::of(self.seal), rest, &mut self.state);
+            gcm.part(&self.next, PartOperation::of(self.seal), rest, &mut self.state);
             self.data_len += rest.len() as u64;
             self.next = self.counter();
         }
@@ -586,7 +586,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         let Ok(window) = Window::boxed() else { return };
         let window = self.window.insert(window);
         // The hash of the zeros is of no use.
-        gcm.part(&self.next, Way::Ahead, window.sides().0, &mut GcmState::new());
+        gcm.part(&self.next, PartOperation::Ahead, window.sides().0, &mut GcmState::new());
     }
 
     /// Hashes a window that was used up, and computes key stream of the next one.
@@ -594,7 +594,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         self.next = self.counter();
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let Some(window) = &mut self.window else { return };
-        gcm.part(&self.next, Way::Ahead, window.sides().1, &mut self.state);
+        gcm.part(&self.next, PartOperation::Ahead, window.sides().1, &mut self.state);
         (window.is_turned, window.used) = (!window.is_turned, 0);
     }
 
@@ -608,7 +608,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
             && let Some(text) = window.sides().1.get_mut(..used)
         {
             // What comes out is of no use.
-            gcm.part(&self.next, Way::Ahead, text, &mut self.state);
+            gcm.part(&self.next, PartOperation::Ahead, text, &mut self.state);
         }
     }
 

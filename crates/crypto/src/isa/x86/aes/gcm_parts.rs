@@ -21,7 +21,7 @@ use crate::isa::x86::{
     tables::{Sum, Tables, late_round_keys},
     token::Task,
 };
-use crate::pass::gcm_parts::Way;
+use crate::pass::gcm_parts::PartOperation;
 
 /// Registers in a group.
 const GROUP: usize = 8;
@@ -212,7 +212,7 @@ pub(super) struct Part<'p> {
     pub(super) tables: &'p Tables,
     /// The first block's counter block.
     pub(super) counter: &'p [u8; 16],
-    pub(super) way: Way,
+    pub(super) operation: PartOperation,
     pub(super) data: &'p mut [u8],
     /// Once more times H, before and after.
     pub(super) hash: &'p mut [u8; 16],
@@ -225,7 +225,7 @@ impl<L: Widest<W: Hashing>> Task<L> for Part<'_> {
 
     #[inline(always)]
     fn run(self, l: L) {
-        if self.way == Way::Seal {
+        if self.operation == PartOperation::Seal {
             run::<_, true>(l.widest(), self);
         } else {
             run::<_, false>(l.widest(), self);
@@ -242,7 +242,11 @@ fn run<W: Hashing, const SEAL: bool>(w: W, part: Part<'_>) {
         counter: w.repeat(l.reverse(l.load(part.counter))),
         hash: l.reverse(l.load(part.hash)),
         sums: w.zero(),
-        added: if part.way == Way::Ahead { w.zero() } else { w.repeat(l.load(&[0xff; 16])) },
+        added: if part.operation == PartOperation::Ahead {
+            w.zero()
+        } else {
+            w.repeat(l.load(&[0xff; 16]))
+        },
     };
     let mut rest = if part.data.len() < LONG {
         m.groups::<GROUP, SEAL, false>(part.data)

@@ -55,8 +55,8 @@ struct Queue<'a, 'j> {
 pub(super) struct Beside<'a, 'j> {
     queue: Queue<'a, 'j>,
     // No array: the compiler would keep it in memory.
-    a: Way<'a>,
-    b: Way<'a>,
+    a: ChainBlocks<'a>,
+    b: ChainBlocks<'a>,
 }
 
 impl<'a, 'j> Beside<'a, 'j> {
@@ -70,7 +70,7 @@ impl<'a, 'j> Beside<'a, 'j> {
         [a, b]: &'a mut [Chain; 2],
     ) -> Self {
         let queue = Queue { jobs, keys, first, next };
-        let (a, b) = (Way::resume(a, &queue), Way::resume(b, &queue));
+        let (a, b) = (ChainBlocks::resume(a, &queue), ChainBlocks::resume(b, &queue));
         Self { queue, a, b }
     }
 
@@ -116,18 +116,18 @@ impl<'a, 'j> Queue<'a, 'j> {
 }
 
 /// A chain with the blocks that are left to it.
-struct Way<'a> {
+struct ChainBlocks<'a> {
     chain: &'a mut Chain,
     left: &'a [[u8; 16]],
 }
 
-impl<'a> Way<'a> {
+impl<'a> ChainBlocks<'a> {
     #[inline(always)]
     fn resume(chain: &'a mut Chain, queue: &Queue<'a, '_>) -> Self {
         let job = queue.job(chain.job).filter(|_| chain.busy);
         let blocks = job.map_or(&[][..], |job| job.data.as_chunks().0);
         let left = blocks.get(chain.taken..).unwrap_or_default();
-        Way { chain, left }
+        ChainBlocks { chain, left }
     }
 
     #[inline(always)]
