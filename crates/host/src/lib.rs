@@ -67,7 +67,7 @@ pub use generation::{
 };
 pub use mark::Mark;
 pub use name::LinkName;
-pub use neighbour::{Neighbour, Way};
+pub use neighbour::{Neighbour, NextHop};
 pub use netns::Netns;
 pub use network::{Link, LinkCounters, Network, RouteBy, RouteEntry, RouteTo, preferred_source};
 pub use plan::{Applied, Plan};

@@ -77,7 +77,7 @@ impl Outcome {
 
 /// The way of a packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct PacketTrace {
     /// The policy that decides about it.
     pub decision: Option<Decision>,
     /// Its SA.
@@ -88,10 +88,10 @@ pub struct Way {
 
 /// The way of a packet that leaves: RFC 4301 section 5.1.
 #[must_use]
-pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Way {
+pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> PacketTrace {
     let spd = picture.spd_of(spd);
     let decision = spd.and_then(|spd| spd.lookup(Direction::Outbound, &packet.flow));
-    let way = |slot, outcome| Way { decision, slot, outcome };
+    let way = |slot, outcome| PacketTrace { decision, slot, outcome };
     let reqid = match decision.map(|decision| decision.action) {
         Some(PolicyAction::Protect { reqid }) => reqid,
         Some(PolicyAction::Bypass) => return way(None, Outcome::Bypassed),
@@ -113,10 +113,17 @@ pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Wa
 
 /// The way of a packet that was in an authentic packet of the SA in `slot`: RFC 4301 section 5.2.
 #[must_use]
-pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now: Now) -> Way {
+pub fn inbound(
+    picture: &Snapshot,
+    spd: SpdId,
+    slot: SaSlot,
+    flow: &FlowKey,
+    now: Now,
+) -> PacketTrace {
     let spd = picture.spd_of(spd);
     let decision = spd.and_then(|spd| spd.lookup(Direction::Inbound, flow));
-    let dropped = |reason| Way { decision, slot: Some(slot), outcome: Outcome::Dropped(reason) };
+    let dropped =
+        |reason| PacketTrace { decision, slot: Some(slot), outcome: Outcome::Dropped(reason) };
     let Some(sa) = picture.inbound(slot) else { return dropped(DropReason::UnknownSpi) };
     if sa.lifetime.hard.reached(&sa.counters.usage, now).is_some() {
         return dropped(DropReason::LifetimeExpired);
@@ -129,7 +136,7 @@ pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now
             let is_from_tunnel = sa.mode == Mode::Tunnel && sa.interface == InterfaceId(0);
             let goes_on = is_from_tunnel && spd.is_some_and(|spd| spd.goes_on(flow));
             let outcome = if goes_on { Outcome::SentOn } else { Outcome::Accepted };
-            Way { decision, slot: Some(slot), outcome }
+            PacketTrace { decision, slot: Some(slot), outcome }
         }
         _ => dropped(DropReason::InnerPolicyMismatch),
     }

@@ -58,9 +58,9 @@ pub struct Point {
     /// Bursts that were not counted because other programs came into them.
     pub disturbed: usize,
     /// From inner packet to ESP packet.
-    pub outbound: Way,
+    pub outbound: DirectionCost,
     /// From ESP packet to inner packet.
-    pub inbound: Way,
+    pub inbound: DirectionCost,
     /// One look-up in the SPD of a flow that its cache knows.
     pub lookup: Summary,
     /// One look-up in the SPD of a new flow.
@@ -73,7 +73,7 @@ pub struct Point {
 
 /// What one direction needs per packet.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct DirectionCost {
     /// The pipeline, cryptography included; generator, sink and I/O excluded.
     pub pipeline: Summary,
     /// The crypto library alone.
@@ -103,11 +103,11 @@ impl Samples {
         self.crypto.push(alone as f64 / burst as f64);
     }
 
-    fn way(self) -> Way {
+    fn way(self) -> DirectionCost {
         let differences = self.pipeline.iter().zip(&self.crypto).map(|(all, part)| all - part);
         let over: Vec<_> = differences.collect();
         let sum = |samples: &[f64]| Summary::of(samples).unwrap_or_default();
-        Way {
+        DirectionCost {
             pipeline: sum(&self.pipeline),
             crypto: sum(&self.crypto),
             over: sum(&over),

@@ -3,7 +3,7 @@
 use super::beside::Beside;
 use super::cores::Cores;
 use super::goal::{self, Figure};
-use super::measure::{Point, Way};
+use super::measure::{DirectionCost, Point};
 use super::soak::Soak;
 use super::workers::Rate;
 use crate::report::{cycles, size_name};
@@ -152,7 +152,7 @@ pub fn stage_rows(points: &[Point]) -> Rows {
     rows
 }
 
-fn way(way: &Way) -> [String; 3] {
+fn way(way: &DirectionCost) -> [String; 3] {
     let over = &way.over;
     [
         cycles(way.pipeline.mean),

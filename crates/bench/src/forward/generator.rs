@@ -39,7 +39,7 @@ const SIGHT: usize = 1 << 16;
 
 /// Where inner packets go in and opened ones come out, or ESP packets; the worker's end of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RingSide {
     /// Inner packets in, to be protected.
     Plain,
     /// ESP packets in, to be opened.
@@ -292,15 +292,15 @@ impl Generator {
     }
 
     /// Packets of a direction that the worker, or a ring, holds.
-    fn under_way(&self, way: Way) -> u64 {
+    fn under_way(&self, way: RingSide) -> u64 {
         let far = match way {
-            Way::Plain => &self.plain,
-            Way::Wire => &self.wire,
+            RingSide::Plain => &self.plain,
+            RingSide::Wire => &self.wire,
         };
         // What spills behind the worker comes out at the other side.
         let spilt = match way {
-            Way::Plain => &self.wire.told.spilt,
-            Way::Wire => &self.plain.told.spilt,
+            RingSide::Plain => &self.wire.told.spilt,
+            RingSide::Wire => &self.plain.told.spilt,
         };
         (far.accepted - far.seen).saturating_sub(spilt.load(Ordering::Relaxed))
     }
@@ -314,10 +314,10 @@ impl Generator {
         let begun = Instant::now();
         while !done(self) {
             for _ in 0..AT_ONCE {
-                if plain && self.under_way(Way::Plain) < WINDOW {
+                if plain && self.under_way(RingSide::Plain) < WINDOW {
                     self.offer_plain(0)?;
                 }
-                if wire && self.under_way(Way::Wire) < WINDOW {
+                if wire && self.under_way(RingSide::Wire) < WINDOW {
                     self.offer_wire(0)?;
                 }
             }
@@ -332,7 +332,7 @@ impl Generator {
     /// Waits for all that is under way.
     fn drain(&mut self, mut waited: impl FnMut(u64)) -> Result<(), RigError> {
         let begun = Instant::now();
-        while self.under_way(Way::Plain) + self.under_way(Way::Wire) > 0 {
+        while self.under_way(RingSide::Plain) + self.under_way(RingSide::Wire) > 0 {
             self.collect(&mut waited)?;
             if begun.elapsed() > PATIENCE {
                 return Err(RigError::Broken(STUCK));
@@ -344,7 +344,7 @@ impl Generator {
     /// Has so many ESP packets made that both directions can be offered.
     fn fill(&mut self) -> Result<(), RigError> {
         self.flow((true, false), |all| {
-            all.delay.len() + all.under_way(Way::Plain) as usize >= DELAY
+            all.delay.len() + all.under_way(RingSide::Plain) as usize >= DELAY
         })?;
         self.drain(|_| {})
     }

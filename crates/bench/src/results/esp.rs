@@ -8,7 +8,7 @@ use super::{About, Better, Bound, CONVOY, Name, Results, Statistic};
 use crate::esp::beside::{Beside, Ways};
 use crate::esp::cores::Cores;
 use crate::esp::goal::{self, Figure};
-use crate::esp::measure::{Point, Way};
+use crate::esp::measure::{DirectionCost, Point};
 use crate::esp::report::Report;
 use crate::esp::soak::Soak;
 use crate::esp::workers::Rate;
@@ -70,7 +70,7 @@ fn convoy(by: &str) -> Name {
 }
 
 /// One direction: the pipeline, the library alone, what is over, and the stages.
-fn way(point: &Point, direction: &str, way: &Way, figures: &[Figure]) -> Draft {
+fn way(point: &Point, direction: &str, way: &DirectionCost, figures: &[Figure]) -> Draft {
     let (pipeline, library, parsed) = (convoy("pipeline"), convoy(LIBRARY), convoy(PARSED));
     let place = place(point).with("direction", direction);
     let mut draft = Draft::new("cycles per packet", "cycles", Better::Less, place)

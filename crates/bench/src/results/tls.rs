@@ -6,7 +6,7 @@ use super::{Better, LeftOut, Name, Results, records};
 use crate::peer::libssl::Version;
 use crate::tls::report::{Report, why_none};
 use crate::tls::run::{Bottleneck, Run};
-use crate::tls::server::{Certificate, Way};
+use crate::tls::server::{Certificate, TlsConfig};
 use crate::tls::study::{Duel, Handshake, Peak};
 
 impl Report {
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-fn place(way: &Way) -> Fields {
+fn place(way: &TlsConfig) -> Fields {
     let certificate = if way.certificate == Certificate::Rsa { "rsa" } else { "ecdsa" };
     let version = if way.cipher.version == Version::Tls13 { "1.3" } else { "1.2" };
     Fields::default()

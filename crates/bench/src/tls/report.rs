@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::job::Generator;
 use super::run::{Bottleneck, Latency};
-use super::server::Way;
+use super::server::TlsConfig;
 use super::study::{Findings, Peak};
 use crate::class::Class;
 use crate::records::measure::Point;
@@ -175,7 +175,8 @@ impl Report {
     /// How much of the worker's time AES-GCM is with the first provider, and so what no cipher can exceed.
     fn bound_of_gcm(&self) -> Option<String> {
         const FULL: usize = 16_384;
-        let is_gcm = |way: &Way| way.cipher.name == "AES128-GCM-SHA256" && way.buffer_kib == 16;
+        let is_gcm =
+            |way: &TlsConfig| way.cipher.name == "AES128-GCM-SHA256" && way.buffer_kib == 16;
         let duel = self.findings.duels.iter().find(|duel| is_gcm(&duel.way))?;
         let sealed = self.records.iter().find(|point| {
             (point.cipher, point.call, point.size) == ("aes-128-gcm", "tls12-seal", FULL)
@@ -196,7 +197,7 @@ impl Report {
     pub fn gcm_over_cbc(&self) -> Vec<String> {
         let duels = &self.findings.duels;
         let mut lines = Vec::new();
-        let with = |is: fn(&Way) -> bool| duels.iter().filter(move |duel| is(&duel.way));
+        let with = |is: fn(&TlsConfig) -> bool| duels.iter().filter(move |duel| is(&duel.way));
         let gcm = with(|way| way.cipher.name == "AES128-GCM-SHA256");
         for gcm in gcm {
             let cbc = with(|way| way.cipher.name == "AES128-SHA" && !way.cipher.encrypt_then_mac);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hub::{Hub, HubError};
 use super::job::{Job, Tally};
-use super::server::{Nginx, ServerError, Way};
+use super::server::{Nginx, ServerError, TlsConfig};
 
 /// The latency that is bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub struct Run {
     /// Whose cryptography the server used.
     pub provider: String,
     /// What it served with.
-    pub way: Way,
+    pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
     /// Workers of nginx.
@@ -188,7 +188,7 @@ impl std::fmt::Debug for Served<'_> {
 pub fn run(
     hub: &mut Hub,
     served: &Served<'_>,
-    (number, way): (usize, &Way),
+    (number, way): (usize, &TlsConfig),
     job: Job,
 ) -> Result<Run, RunError> {
     let job = Job { server: served.nginx.address(number), cipher: way.cipher.clone(), ..job };
@@ -218,7 +218,7 @@ pub fn run(
 
 fn summed(
     served: &Served<'_>,
-    way: &Way,
+    way: &TlsConfig,
     job: &Job,
     tally: Tally,
     (server_cpu, calls): (f64, Option<u64>),

@@ -43,7 +43,7 @@ impl Certificate {
 
 /// A way to serve files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct TlsConfig {
     /// The cipher.
     pub cipher: Cipher,
     /// The certificate.
@@ -52,7 +52,7 @@ pub struct Way {
     pub buffer_kib: usize,
 }
 
-impl Way {
+impl TlsConfig {
     /// A short name.
     #[must_use]
     pub fn name(&self) -> String {
@@ -115,7 +115,7 @@ pub struct Setup<'a> {
     /// The processors of its workers, one each.
     pub cpus: &'a [usize],
     /// What it serves with.
-    pub ways: &'a [Way],
+    pub ways: &'a [TlsConfig],
 }
 
 /// A folder with certificates and files of zeros.

@@ -6,7 +6,7 @@ use super::hub::Hub;
 use super::job::{Generator, Job};
 use super::run::{Latency, Run, RunError, Served, run};
 use super::search::{Bounds, Found, Trial, highest};
-use super::server::{Nginx, Setup, Site, WORKER_CONNECTIONS, Way};
+use super::server::{Nginx, Setup, Site, TlsConfig, WORKER_CONNECTIONS};
 use crate::stats::Median;
 
 /// Connections at once when providers are compared: enough to keep one worker busy.
@@ -34,7 +34,7 @@ pub struct Plan {
     /// What fetches.
     pub generator: Generator,
     /// Ways to serve.
-    pub ways: Vec<Way>,
+    pub ways: Vec<TlsConfig>,
     /// Providers are compared with these, by number, and this file.
     pub duels: Vec<usize>,
     /// Bytes of that file.
@@ -67,7 +67,7 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Duel {
     /// What was served with.
-    pub way: Way,
+    pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
     /// The first provider, and the second.
@@ -94,7 +94,7 @@ pub struct Peak {
     /// Whose cryptography.
     pub provider: String,
     /// What was served with.
-    pub way: Way,
+    pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
     /// Workers.
@@ -107,7 +107,7 @@ pub struct Handshake {
     /// Whose cryptography.
     pub provider: String,
     /// What was served with.
-    pub way: Way,
+    pub way: TlsConfig,
     /// Milliseconds of the worker's processor time for a connection that fetches one byte.
     pub milliseconds: f64,
     /// The same for a file of 1 MB.
@@ -292,7 +292,7 @@ impl Study<'_> {
     fn cost(
         &mut self,
         served: &Served<'_>,
-        way: (usize, &Way),
+        way: (usize, &TlsConfig),
         size: u64,
     ) -> Result<f64, RunError> {
         let job = self.job(size, DUEL_CONNECTIONS, self.plan.seconds)?;

@@ -37,11 +37,11 @@ impl Seen<'_> {
     }
 
     /// How bad a loss is beside what passes.
-    fn weight(&self, lost: f64, way: Way) -> Level {
+    fn weight(&self, lost: f64, way: Traffic) -> Level {
         let rate = |flow: Flow| flow.packets_per_second.unwrap_or(0.0);
         let passed = match way {
-            Way::Outbound => rate(self.outbound),
-            Way::Either => rate(self.outbound) + rate(self.inbound),
+            Traffic::Outbound => rate(self.outbound),
+            Traffic::Either => rate(self.outbound) + rate(self.inbound),
         };
         if lost >= CRITICAL_SHARE * (lost + passed) { Level::Critical } else { Level::Warning }
     }
@@ -49,63 +49,63 @@ impl Seen<'_> {
 
 /// Of which direction packets of a reason are.
 #[derive(Clone, Copy)]
-enum Way {
+enum Traffic {
     Outbound,
     Either,
 }
 
 /// Packets that are lost for want of something, and what would be right.
-const WANTS: [(DropReason, Way, &str); 10] = [
+const WANTS: [(DropReason, Traffic, &str); 10] = [
     (
         DropReason::NoSa,
-        Way::Outbound,
+        Traffic::Outbound,
         "packets are dropped because their policy has no SA: add one, and name it in `sa_out`",
     ),
     (
         DropReason::SourceAbsent,
-        Way::Outbound,
+        Traffic::Outbound,
         "packets are dropped because the source address of their SA is no address of this host: another host \
          may send on the SA; `ip address` shows what this one has",
     ),
     (
         DropReason::AcquireTimeout,
-        Way::Outbound,
+        Traffic::Outbound,
         "packets wait in vain for an SA: whoever is to make SAs on demand brings none; the log names \
          the policy",
     ),
     (
         DropReason::AcquireFull,
-        Way::Outbound,
+        Traffic::Outbound,
         "more packets wait for an SA than there is room for: whoever is to make SAs on demand brings \
          none; the log names the policy",
     ),
     (
         DropReason::BypassImpossible,
-        Way::Either,
+        Traffic::Either,
         "packets are dropped that a policy lets pass unprotected: a wire side of sockets cannot send \
          them; route them past the plain interface, or use an interface as the wire side (`backend` \
          in [wire])",
     ),
     (
         DropReason::RingFull,
-        Way::Either,
+        Traffic::Either,
         "a worker does not keep up with what others hand to it: spread the SAs over more workers \
          (`worker` in [[sa]]), or give each worker a CPU of its own (`pin` in [workers])",
     ),
     (
         DropReason::NoFrame,
-        Way::Either,
+        Traffic::Either,
         "packets are dropped for want of frames: too many are under way at once",
     ),
     (
         DropReason::EngineRejected,
-        Way::Either,
+        Traffic::Either,
         "packets are dropped because the engine refuses them: please report this",
     ),
-    (DropReason::IoTxFailed, Way::Either, "packets cannot be sent"),
+    (DropReason::IoTxFailed, Traffic::Either, "packets cannot be sent"),
     (
         DropReason::IoTxTooBig,
-        Way::Either,
+        Traffic::Either,
         "packets cannot be sent because they are too long for the link: lower `path_mtu` of the SA, or \
          raise the link's MTU",
     ),

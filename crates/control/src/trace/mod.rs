@@ -12,7 +12,7 @@ use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{PolicyAction, SpdId};
-use convoy_ipsec::trace::{self, Outcome, Packet, Way};
+use convoy_ipsec::trace::{self, Outcome, Packet, PacketTrace};
 use convoy_wire::{FlowKey, IpVersion, Ports, Protocol, Spi};
 use serde::{Deserialize, Serialize};
 
@@ -306,7 +306,7 @@ fn policy_used(
     daemons: Option<&Kernel>,
     picture: &Snapshot,
     spd: SpdId,
-    way: &Way,
+    way: &PacketTrace,
 ) -> Option<PolicyUsed> {
     let decision = way.decision?;
     let policy = picture.spd_of(spd)?.policy(decision.id)?;

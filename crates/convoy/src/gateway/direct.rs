@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
-use convoy_host::{Link, LinkName, Network, News, Watch, Way};
+use convoy_host::{Link, LinkName, Network, News, NextHop, Watch};
 use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
 use convoy_io::{HostAddresses, IoError, Port, packet, xdp};
 use convoy_packet::Arena;
@@ -408,9 +408,9 @@ fn table(network: &mut Network, link: &Link, mac: [u8; 6]) -> anyhow::Result<Tab
             network: to.addr(),
             prefix_len: to.prefix_len(),
             hop: match way {
-                Way::Direct => Hop::Direct,
-                Way::Via(router) => Hop::Via(router),
-                Way::Elsewhere => Hop::Elsewhere,
+                NextHop::Direct => Hop::Direct,
+                NextHop::Via(router) => Hop::Via(router),
+                NextHop::Elsewhere => Hop::Elsewhere,
             },
         })
         .collect();

@@ -57,7 +57,7 @@ const LEAVES: SaSlot = SaSlot(u32::MAX);
 
 /// What the packets of one group of SAs have in common.
 #[derive(Clone, Copy)]
-struct Way {
+struct ChosenSa {
     reqid: ReqId,
     slot: SaSlot,
     tunnel: Tunnel,
@@ -75,7 +75,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
     // Whether all go the usual way, and a bit for each form there is.
     let (mut usual, mut forms) = (true, 0);
     // Packets of one group come in runs.
-    let mut last: Option<Way> = None;
+    let mut last: Option<ChosenSa> = None;
     for (packet, decision) in packets.iter_mut().zip(decisions) {
         packet.slot = match *decision {
             Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => {
@@ -127,12 +127,12 @@ fn prefetch_sas(sas: &Slab<OutboundSa>, hints: &Hints, decisions: &[Option<Decis
 
 /// The way of a group whose SA was found before and is still that group's.
 #[inline]
-fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -> Option<Way> {
+fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -> Option<ChosenSa> {
     let hint = hints.get(reqid.0);
     let sa = sas.get(hint).filter(|sa| sa.reqid == reqid || sa.spec.named == Some(reqid))?;
     sa.counters.prefetch();
     *forms |= sa.tunnel.form;
-    Some(Way { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
+    Some(ChosenSa { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
 }
 
 /// Whether a packet is one that its SA sent, as to its outer header.

@@ -56,7 +56,7 @@ pub(super) use journal::{Found, Journal, Kind};
 pub(super) use keeper::Keeper;
 use medium::Leaf;
 pub(super) use medium::Medium;
-pub(super) use numbers::{Admission, Kept, Past, Way};
+pub(super) use numbers::{Admission, Kept, Numbering, Past};
 pub use words::Words;
 
 use crate::folder;

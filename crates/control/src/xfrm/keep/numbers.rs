@@ -37,12 +37,12 @@ pub(in crate::xfrm) struct Kept {
 pub(in crate::xfrm) struct Admission {
     pub(in crate::xfrm) key: RecordId,
     pub(in crate::xfrm) counters: Arc<SaCounters>,
-    pub(in crate::xfrm) way: Way,
+    pub(in crate::xfrm) way: Numbering,
 }
 
 /// What it numbers.
 #[derive(Debug)]
-pub(in crate::xfrm) enum Way {
+pub(in crate::xfrm) enum Numbering {
     /// What it sends.
     Outbound {
         lease: Arc<Lease>,
@@ -203,13 +203,13 @@ impl Numbers {
         let at = place.map_or_else(|| self.free_cell(), |past| past.at);
         let serial = place.map_or(self.next_serial, |past| past.cell.serial);
         let (direction, sequence, room, numbered) = match way {
-            Way::Outbound { lease, first, limit } => {
+            Numbering::Outbound { lease, first, limit } => {
                 let wanted = first.saturating_add(2 * BLOCK).min(limit).max(lease.granted());
                 let used_before = lease.used().get();
                 let numbered = Numbered::Outbound { lease, limit, used_before };
                 (Direction::Outbound, wanted, 0, numbered)
             }
-            Way::Inbound => {
+            Numbering::Inbound => {
                 let (edge, packets) = (counters.floor.get().get(), counters.usage.packets.get());
                 let start = Progress { edge, packets, covered: packets };
                 let pace = LEAST_ALLOWANCE;
@@ -370,7 +370,7 @@ mod tests {
         let (mut numbers, _) = Numbers::open(medium, None, true).unwrap();
         let admit = |numbers: &mut Numbers| {
             let counters = Arc::<SaCounters>::default();
-            let (key, way) = (RecordId::from_bytes([7; 32]), Way::Inbound);
+            let (key, way) = (RecordId::from_bytes([7; 32]), Numbering::Inbound);
             let admission = Admission { key, counters: counters.clone(), way };
             (numbers.admit(admission, None).unwrap(), counters)
         };
@@ -398,7 +398,7 @@ mod tests {
         let inbound = || Admission {
             key: RecordId::from_bytes([7; 32]),
             counters: Arc::default(),
-            way: Way::Inbound,
+            way: Numbering::Inbound,
         };
         let (mut first, _) = open(&memory, true);
         for _ in 0..DEAD_MAX + 3 {

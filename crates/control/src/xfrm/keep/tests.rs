@@ -214,7 +214,7 @@ fn a_folder_that_is_emptied_or_replaced_takes_nothing_more_and_it_is_said() {
         let path = folder.path().join("state");
         let keep = open(&path).unwrap();
         let admit = || {
-            let (key, way) = (crate::lease::RecordId::from_bytes([7; 32]), Way::Inbound);
+            let (key, way) = (crate::lease::RecordId::from_bytes([7; 32]), Numbering::Inbound);
             keep.keeper.admit(Admission { key, counters: Arc::default(), way }, None)
         };
         admit().unwrap();

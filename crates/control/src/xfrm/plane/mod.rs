@@ -33,7 +33,7 @@ use crate::drivers::Drivers;
 use crate::lease::{HashKey, RecordId};
 use crate::site::{KeyMaterial, WorkerRule};
 use crate::xfrm::SpiClass;
-use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
+use crate::xfrm::keep::{Admission, Keeper, Kept, Numbering, Past};
 use graves::Graves;
 use groups::{Group, Groups, Member};
 use interfaces::Interfaces;
@@ -363,9 +363,9 @@ impl Plane {
                 if past.is_some() && first >= limit {
                     return Err(Refusal::new(Errno::EINVAL, "Its sequence numbers are used up"));
                 }
-                Kind::Outbound { lease: lease.clone(), first, limit }
+                Numbering::Outbound { lease: lease.clone(), first, limit }
             }
-            None => Kind::Inbound,
+            None => Numbering::Inbound,
         };
         let admission = Admission { key: placed.key, counters: placed.counters.clone(), way };
         let kept = keeper.admit(admission, past).map_err(|error| unkept(&error))?;
