@@ -7,10 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use convoy_crypto::KeyBits;
+use convoy_ipsec::key::SALT_BYTES;
 use convoy_wire::{Prefix, Spi};
 use zeroize::Zeroizing;
 
-use crate::site::{Backend, SALT_BYTES};
+use crate::site::Backend;
 
 /// What the pair shall be.
 #[derive(Clone, Debug)]

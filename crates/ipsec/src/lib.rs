@@ -10,6 +10,7 @@ pub mod counter;
 pub mod counters;
 pub mod drop_reason;
 pub mod event;
+pub mod key;
 pub mod lifetime;
 mod malformed;
 pub mod pipeline;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::KeyMaterial;
 use convoy_ipsec::sequence::{Lease, SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 use proptest::prelude::*;
@@ -17,7 +18,6 @@ use super::image::{BootId, Image};
 use super::ledger::{InboundRequest, Ledger, OutboundRequest};
 use super::storage::{Slot, Storage};
 use super::store::Store;
-use crate::site::KeyMaterial;
 
 /// Bytes that reach the medium together or not at all.
 const SECTOR: usize = 64;

@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::site::KeyMaterial;
+use convoy_ipsec::key::KeyMaterial;
 
 /// Bytes of the key file: magic, key, check.
 const FILE_BYTES: usize = 8 + 32 + 8;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::KeyMaterial;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
@@ -14,7 +15,6 @@ use super::error::LeaseError;
 use super::hash::RecordId;
 use super::pace::{LEAST_ALLOWANCE, Progress, allowance};
 use super::store::{RecordAt, Store};
-use crate::site::KeyMaterial;
 
 /// Longest time that moved window edges stay unsynced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use convoy_ipsec::key::Nonces;
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_ipsec::selector::Direction;
 use convoy_wire::Spi;
@@ -13,7 +14,6 @@ use nix::unistd::AccessFlags;
 use crate::folder::{self, Open};
 use crate::place::folder_of;
 
-use super::key::Nonces;
 use super::model::{Action, Addresses, Plain, Policy, Wire};
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::Draft;

@@ -25,8 +25,6 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
-pub(crate) use key::Nonces;
-pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
     DaemonSas, DriverRule, DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics,

@@ -10,7 +10,7 @@ use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
 
-use super::key::KeyMaterial;
+use convoy_ipsec::key::KeyMaterial;
 
 /// A gateway as its site file describes it: every value checked, every default filled in.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::Suite;
+use convoy_ipsec::key::KeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
@@ -13,7 +14,6 @@ use convoy_ipsec::sa::{
 use convoy_ipsec::selector::Direction;
 use convoy_wire::{Dscp, Spi};
 
-use super::key::KeyMaterial;
 use super::model::{Association, InboundSa, OutboundSa, least_mtu};
 use super::reader::{At, Field, Place, Report, Table};
 use super::sections::{mtu, name, port, transposed};

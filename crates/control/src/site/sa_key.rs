@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use convoy_crypto::SecretBytes;
+use convoy_ipsec::key::{KeyMaterial, KeyMisfit};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::EspSuite;
 use zeroize::Zeroize;
 
-use super::key::{KeyFileError, KeyMaterial, KeyMisfit, KeyTextError, decode_hex, read_key_file};
+use super::key::{KeyFileError, KeyTextError, decode_hex, read_key_file};
 use super::reader::{At, Field, Place, Report, Table};
 use super::sa::Context;
 use super::sa_suite;

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::site::{Association, KeyMaterial, Nonces, Site};
+use convoy_ipsec::key::{KeyMaterial, Nonces};
+
+use crate::site::{Association, Site};
 
 /// Finds the SAs of a site by their keys.
 #[derive(Default)]

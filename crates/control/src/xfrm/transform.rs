@@ -8,7 +8,7 @@ use convoy_ipsec::suite::AhSuite;
 use convoy_xfrm::names::{self, Known};
 use convoy_xfrm::{Aead, Algorithm, AlgorithmName, Errno, Key, Refusal, SaProtocol, Transform};
 
-use crate::site::{KeyMaterial, KeyMisfit};
+use convoy_ipsec::key::{KeyMaterial, KeyMisfit};
 
 /// What an SA of this protocol with these algorithms uses.
 ///

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use convoy_control::lease::{
     InboundRequest, LeaseError, LeaseEvent, LeaseKeeper, Machine, OutboundRequest,
 };
-use convoy_control::site::KeyMaterial;
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::key::KeyMaterial;
 
 fn open(dir: &Path) -> Result<LeaseKeeper, LeaseError> {
     open_on(dir, &machine(Some(1), Some(2)))

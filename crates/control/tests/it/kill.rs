@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use convoy_control::lease::{LeaseEvent, LeaseKeeper, OutboundRequest};
-use convoy_control::site::KeyMaterial;
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::key::KeyMaterial;
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 

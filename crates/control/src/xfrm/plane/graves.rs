@@ -5,13 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::KeyMaterial;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::SeqNum;
 use convoy_xfrm::{Errno, Refusal};
 
 use crate::lease::{HashKey, RecordId};
-use crate::site::KeyMaterial;
 
 /// Keys that are remembered in each direction after their SAs went.
 const DEAD_MAX: usize = 1 << 16;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Suite};
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::KeyMaterial;
 use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
@@ -31,7 +32,7 @@ use super::Moment;
 use super::transform::key_material;
 use crate::drivers::Drivers;
 use crate::lease::{HashKey, RecordId};
-use crate::site::{KeyMaterial, WorkerRule};
+use crate::site::WorkerRule;
 use crate::xfrm::SpiClass;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Numbering, Past};
 use graves::Graves;

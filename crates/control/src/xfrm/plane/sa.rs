@@ -7,6 +7,7 @@ use std::time::Duration;
 use convoy_crypto::{KeyError, Suite};
 use convoy_engine::registry::{Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::KeyMaterial;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
@@ -21,7 +22,6 @@ use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
 use crate::drivers::Drivers;
-use crate::site::KeyMaterial;
 use crate::xfrm::Moment;
 
 /// Hop limit of outer headers, as Linux gives it.
