@@ -14,7 +14,7 @@ pub const SALT_BYTES: usize = 4;
 /// Keys and salt of one SA, and what they are for.
 ///
 /// They cannot be printed, compared by `==` or cloned; their memory is wiped on drop.
-pub struct KeyMaterial {
+pub struct SaKeyMaterial {
     suite: EspSuite,
     /// Key ‖ salt, the form RFC 4106 section 8.1, strongSwan and `ip xfrm` use.
     cipher: SecretBytes,
@@ -45,7 +45,7 @@ pub enum KeyMisfit {
     Unfit(#[from] KeyError),
 }
 
-impl KeyMaterial {
+impl SaKeyMaterial {
     /// Takes key ‖ salt of an AEAD.
     ///
     /// # Errors
@@ -145,10 +145,10 @@ impl KeyMaterial {
     }
 }
 
-/// A key as far as nonces depend on it: what [`KeyMaterial::same_nonces`] compares. For tables in
+/// A key as far as nonces depend on it: what [`SaKeyMaterial::same_nonces`] compares. For tables in
 /// memory only, whose hashers have a random key.
 #[derive(Debug)]
-pub struct Nonces<'a>(pub &'a KeyMaterial);
+pub struct Nonces<'a>(pub &'a SaKeyMaterial);
 
 impl PartialEq for Nonces<'_> {
     fn eq(&self, other: &Self) -> bool {
@@ -164,9 +164,9 @@ impl Hash for Nonces<'_> {
     }
 }
 
-impl fmt::Debug for KeyMaterial {
+impl fmt::Debug for SaKeyMaterial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyMaterial({})", self.suite())
+        write!(f, "SaKeyMaterial({})", self.suite())
     }
 }
 
@@ -184,17 +184,17 @@ mod tests {
 
     #[test]
     fn key_material_ends_in_the_salt_and_prints_nothing_of_it() {
-        let key = KeyMaterial::new(suite("aes-128-gcm-16"), bytes(0..20)).unwrap();
+        let key = SaKeyMaterial::new(suite("aes-128-gcm-16"), bytes(0..20)).unwrap();
         assert_eq!(key.salt().expose(), &[16, 17, 18, 19]);
         assert_eq!(key.keys().cipher.expose(), &(0..16).collect::<Vec<u8>>());
-        assert_eq!(format!("{key:?}"), "KeyMaterial(aes-128-gcm-16)");
-        let ccm = KeyMaterial::new(suite("aes-128-ccm-16"), bytes(0..19)).unwrap();
+        assert_eq!(format!("{key:?}"), "SaKeyMaterial(aes-128-gcm-16)");
+        let ccm = SaKeyMaterial::new(suite("aes-128-ccm-16"), bytes(0..19)).unwrap();
         assert_eq!(ccm.salt().expose(), &[16, 17, 18, 0], "RFC 4309 section 4");
         let pair = suite("aes-256-cbc+hmac-sha1-96");
-        let pair = KeyMaterial::with_integrity(pair, bytes(0..32), bytes(50..70)).unwrap();
+        let pair = SaKeyMaterial::with_integrity(pair, bytes(0..32), bytes(50..70)).unwrap();
         assert_eq!((pair.salt().expose(), pair.keys().cipher.len()), (&[0; 4], 32));
         assert_eq!(pair.keys().integrity.expose(), &(50..70).collect::<Vec<u8>>());
-        assert_eq!(format!("{pair:?}"), "KeyMaterial(aes-256-cbc+hmac-sha1-96)");
+        assert_eq!(format!("{pair:?}"), "SaKeyMaterial(aes-256-cbc+hmac-sha1-96)");
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
             let (cipher, mac) = (suite.key_bytes() + esp.salt_bytes(), suite.integrity_key_bytes());
             let make = |cipher: usize, mac: usize| {
                 let secret = |len| SecretBytes::from((0..len as u8).collect::<Vec<_>>());
-                KeyMaterial::with_integrity(suite, secret(cipher), secret(mac))
+                SaKeyMaterial::with_integrity(suite, secret(cipher), secret(mac))
             };
             assert!(make(cipher, mac).is_ok(), "{suite}");
             let misfit = KeyMisfit::Cipher { needed: cipher };
@@ -215,11 +215,11 @@ mod tests {
             let misfit = KeyMisfit::Integrity { needed: mac };
             assert_eq!(make(cipher, mac + 1).unwrap_err(), misfit);
         }
-        let refused = KeyMaterial::new(suite("aes-128-cbc+null"), bytes(0..16)).unwrap_err();
+        let refused = SaKeyMaterial::new(suite("aes-128-cbc+null"), bytes(0..16)).unwrap_err();
         assert!(matches!(refused, KeyMisfit::Suite(_)));
         let single = SecretBytes::from([[1; 8], [1; 8], [2; 8]].concat());
         let triple_des = suite("3des-cbc+hmac-md5-96");
-        let refused = KeyMaterial::with_integrity(triple_des, single, bytes(0..16)).unwrap_err();
+        let refused = SaKeyMaterial::with_integrity(triple_des, single, bytes(0..16)).unwrap_err();
         assert_eq!(refused, KeyMisfit::Unfit(KeyError::SingleDes));
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let key = |name: &str, mac: u8| {
             let suite = suite(name);
             let mac = SecretBytes::from(vec![mac; suite.integrity_key_bytes()]);
-            KeyMaterial::with_integrity(suite, bytes(0..20), mac).unwrap()
+            SaKeyMaterial::with_integrity(suite, bytes(0..20), mac).unwrap()
         };
         let gcm = key("aes-128-gcm-16", 0);
         assert!(gcm.same_nonces(&key("aes-128-gcm-8", 0)));
@@ -242,7 +242,7 @@ mod tests {
         assert!(!gcm.same_in_all(&key("aes-128-gcm-8", 0)));
         let null = |mac: u8| {
             let mac = SecretBytes::from(vec![mac; 20]);
-            KeyMaterial::with_integrity(suite("null+hmac-sha1-96"), bytes(0..0), mac).unwrap()
+            SaKeyMaterial::with_integrity(suite("null+hmac-sha1-96"), bytes(0..0), mac).unwrap()
         };
         assert!(null(1).same_nonces(&null(1)) && !null(1).same_nonces(&null(2)));
     }

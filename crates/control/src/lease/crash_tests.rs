@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sequence::{Lease, SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 use proptest::prelude::*;
@@ -139,13 +139,13 @@ impl Storage for Shared {
     }
 }
 
-fn material(number: u8) -> KeyMaterial {
+fn material(number: u8) -> SaKeyMaterial {
     let bytes = SecretBytes::copy_from(&[number; 20]);
-    KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+    SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
 }
 
 /// The key of the other direction.
-fn turned(key: &KeyMaterial) -> KeyMaterial {
+fn turned(key: &SaKeyMaterial) -> SaKeyMaterial {
     material(key.expose_with_salt()[0] ^ 0x80)
 }
 
@@ -173,7 +173,7 @@ pub(super) fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
 
 fn acquire(
     ledger: &mut Ledger,
-    keys: &[KeyMaterial],
+    keys: &[SaKeyMaterial],
     block: u64,
 ) -> Result<Vec<Arc<Lease>>, LeaseError> {
     acquire_counted(ledger, keys, block).map(|(acquired, _)| acquired)
@@ -182,7 +182,7 @@ fn acquire(
 /// As [`acquire`], with the inbound SAs.
 fn acquire_counted(
     ledger: &mut Ledger,
-    keys: &[KeyMaterial],
+    keys: &[SaKeyMaterial],
     block: u64,
 ) -> Result<(Vec<Arc<Lease>>, Vec<Arrivals>), LeaseError> {
     let outbound: Vec<_> =
@@ -462,7 +462,7 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
         let mut bytes = [0x5a; 20];
         bytes[..8].copy_from_slice(&number.to_be_bytes());
         let bytes = SecretBytes::copy_from(&bytes);
-        KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+        SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
     };
     let keys: Vec<_> = (0..2 * KEYS).map(key).collect();
     let counters: Vec<Arc<SaCounters>> = keys.iter().map(|_| Arc::default()).collect();

@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 
 /// Bytes of the key file: magic, key, check.
 const FILE_BYTES: usize = 8 + 32 + 8;
@@ -79,7 +79,7 @@ impl HashKey {
 
     /// Name of the record of a key.
     #[must_use]
-    pub fn record_id(&self, direction: Direction, key: &KeyMaterial) -> RecordId {
+    pub fn record_id(&self, direction: Direction, key: &SaKeyMaterial) -> RecordId {
         // The ICV's length is left out: nonces do not depend on it, so one key with two ICV lengths
         // is one key. The key's own length separates AES-128, -192 and -256.
         let [cipher, integrity] = key.expose_identity();
@@ -137,10 +137,10 @@ mod tests {
 
     use super::*;
 
-    fn material(icv: IcvLen, first: u8) -> KeyMaterial {
+    fn material(icv: IcvLen, first: u8) -> SaKeyMaterial {
         let mut bytes = [7; 20];
         bytes[0] = first;
-        KeyMaterial::new(GcmParams::new(KeyBits::Aes128, icv), SecretBytes::copy_from(&bytes))
+        SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, icv), SecretBytes::copy_from(&bytes))
             .unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
@@ -41,7 +41,7 @@ pub struct OutboundRequest<'a> {
     /// Name of the SA, for messages.
     pub name: &'a str,
     /// Key and salt.
-    pub key: &'a KeyMaterial,
+    pub key: &'a SaKeyMaterial,
     /// Extended sequence numbers: 64 bits instead of 32.
     pub esn: bool,
     /// Numbers to lease at a time, at least 1.
@@ -54,7 +54,7 @@ pub struct InboundRequest<'a> {
     /// Name of the SA, for messages.
     pub name: &'a str,
     /// Key and salt.
-    pub key: &'a KeyMaterial,
+    pub key: &'a SaKeyMaterial,
     /// Of the SA: its floor is raised to where the key may have been.
     pub counters: &'a Arc<SaCounters>,
 }
@@ -184,7 +184,7 @@ impl Ledger {
     fn ids<'a>(
         &self,
         direction: Direction,
-        keys: impl Iterator<Item = (&'a str, &'a KeyMaterial)>,
+        keys: impl Iterator<Item = (&'a str, &'a SaKeyMaterial)>,
         others: &HashSet<RecordId>,
     ) -> Result<Vec<RecordId>, LeaseError> {
         let leased = self.leased.iter().map(|leased| leased.at);

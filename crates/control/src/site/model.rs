@@ -10,7 +10,7 @@ use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
 
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 
 /// A gateway as its site file describes it: every value checked, every default filled in.
 #[derive(Debug)]
@@ -480,7 +480,7 @@ pub struct Association {
     /// Whether congestion marks pass the tunnel's ends (RFC 6040).
     pub ecn: bool,
     /// Suite, keys and salt.
-    pub key: Arc<KeyMaterial>,
+    pub key: Arc<SaKeyMaterial>,
     /// When the SA should be replaced, and when it ends.
     pub lifetime: Lifetime,
     /// The worker that owns the SA.

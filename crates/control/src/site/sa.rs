@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::Suite;
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
@@ -49,7 +49,7 @@ pub(super) struct Draft {
     pub(super) mode: Option<Mode>,
     pub(super) local: Option<At<IpAddr>>,
     pub(super) remote: Option<At<IpAddr>>,
-    pub(super) key: Option<At<Arc<KeyMaterial>>>,
+    pub(super) key: Option<At<Arc<SaKeyMaterial>>>,
     pub(super) key_is_inline: bool,
     pub(super) built: Option<Built>,
 }

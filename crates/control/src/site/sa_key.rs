@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use convoy_crypto::SecretBytes;
-use convoy_ipsec::key::{KeyMaterial, KeyMisfit};
+use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::EspSuite;
 use zeroize::Zeroize;
@@ -22,7 +22,7 @@ pub(super) fn read(
     report: &mut Report<'_>,
     context: &Context<'_>,
     protocol: Option<IpsecProtocol>,
-) -> (Option<At<Arc<KeyMaterial>>>, bool) {
+) -> (Option<At<Arc<SaKeyMaterial>>>, bool) {
     let folder = context.folder;
     let is_ah = protocol == Some(IpsecProtocol::Ah);
     let suite = sa_suite::read(table, report, is_ah, context.legacy);
@@ -47,7 +47,7 @@ fn material(
     suite: EspSuite,
     cipher: Given<'_>,
     integrity: Given<'_>,
-) -> Option<At<Arc<KeyMaterial>>> {
+) -> Option<At<Arc<SaKeyMaterial>>> {
     let name = algorithm(suite);
     let needs = |bytes: usize, what: String| (bytes > 0).then_some(what);
     let cipher_bytes = suite.suite().key_bytes() + suite.salt_bytes();
@@ -80,7 +80,7 @@ fn material(
     let key = key.map_or_else(empty, |at| at.value);
     let mac = mac.map_or_else(empty, |at| at.value);
     let (key_len, mac_len) = (key.len(), mac.len());
-    let misfit = match KeyMaterial::with_integrity(suite.suite(), key, mac) {
+    let misfit = match SaKeyMaterial::with_integrity(suite.suite(), key, mac) {
         Ok(material) => return Some(At { value: Arc::new(material), place }),
         Err(misfit) => misfit,
     };

@@ -8,7 +8,7 @@ use convoy_ipsec::suite::AhSuite;
 use convoy_xfrm::names::{self, Known};
 use convoy_xfrm::{Aead, Algorithm, AlgorithmName, Errno, Key, Refusal, SaProtocol, Transform};
 
-use convoy_ipsec::key::{KeyMaterial, KeyMisfit};
+use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 
 /// What an SA of this protocol with these algorithms uses.
 ///
@@ -19,7 +19,7 @@ use convoy_ipsec::key::{KeyMaterial, KeyMisfit};
 pub fn key_material(
     protocol: SaProtocol,
     transform: &Transform,
-) -> Result<(IpsecProtocol, KeyMaterial), Refusal> {
+) -> Result<(IpsecProtocol, SaKeyMaterial), Refusal> {
     let protocol = match protocol {
         SaProtocol::Esp => IpsecProtocol::Esp,
         SaProtocol::Ah => IpsecProtocol::Ah,
@@ -42,7 +42,7 @@ pub fn key_material(
         AhSuite::new(suite).map_err(|error| invalid(error.to_string()))?;
     }
     let secret = |key: Option<&Key>| SecretBytes::copy_from(key.map_or(&[][..], Key::expose));
-    let keys = KeyMaterial::with_integrity(suite, secret(cipher), secret(integrity));
+    let keys = SaKeyMaterial::with_integrity(suite, secret(cipher), secret(integrity));
     keys.map(|keys| (protocol, keys)).map_err(|misfit| match misfit {
         // It names the suite.
         KeyMisfit::Suite(unfit) => invalid(unfit.to_string()),

@@ -9,15 +9,15 @@ use convoy_control::lease::{
     InboundRequest, LeaseError, LeaseEvent, LeaseKeeper, Machine, OutboundRequest,
 };
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 
 fn open(dir: &Path) -> Result<LeaseKeeper, LeaseError> {
     open_on(dir, &machine(Some(1), Some(2)))
 }
 
-fn key(number: u8) -> KeyMaterial {
+fn key(number: u8) -> SaKeyMaterial {
     let bytes = SecretBytes::copy_from(&[number; 20]);
-    KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+    SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
 }
 
 /// The next number of key 1, leasing from it.

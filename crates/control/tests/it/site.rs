@@ -108,7 +108,7 @@ fn defaults_are_filled_in() {
 fn a_site_prints_nothing_of_its_keys() {
     let (_dir, _, (site, _)) = load(GOOD);
     let shown = format!("{site:?}");
-    assert!(shown.contains("KeyMaterial(aes-128-gcm-16)"), "{shown}");
+    assert!(shown.contains("SaKeyMaterial(aes-128-gcm-16)"), "{shown}");
     for piece in ["00010203", "0, 1, 2, 3", "16, 17, 18", "abab", "171, 171"] {
         assert!(!shown.contains(piece), "{piece}");
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::SeqNum;
@@ -88,12 +88,12 @@ impl Graves {
     }
 
     /// The name of an outbound key.
-    pub(super) fn outbound(&self, key: &KeyMaterial) -> RecordId {
+    pub(super) fn outbound(&self, key: &SaKeyMaterial) -> RecordId {
         self.hash.record_id(Direction::Outbound, key)
     }
 
     /// The name of an inbound key.
-    pub(super) fn inbound(&self, key: &KeyMaterial) -> RecordId {
+    pub(super) fn inbound(&self, key: &SaKeyMaterial) -> RecordId {
         self.hash.record_id(Direction::Inbound, key)
     }
 
@@ -190,7 +190,7 @@ impl Graves {
 
     /// As [`Graves::direction`]; a key that came inbound and by which nothing came says nothing, since its direction
     /// may have been a guess.
-    pub(super) fn used(&self, key: &KeyMaterial) -> Option<Direction> {
+    pub(super) fn used(&self, key: &SaKeyMaterial) -> Option<Direction> {
         let direction = self.direction(key)?;
         let floor = self.floors.get(&self.inbound(key)).map(Known::floor);
         let is_guess = direction == Direction::Inbound && floor == Some(SeqNum::default());
@@ -198,7 +198,7 @@ impl Graves {
     }
 
     /// Which way packets of a key went, if it was one way.
-    pub(super) fn direction(&self, key: &KeyMaterial) -> Option<Direction> {
+    pub(super) fn direction(&self, key: &SaKeyMaterial) -> Option<Direction> {
         let sent = self.leases.contains_key(&self.outbound(key));
         let received = self.floors.contains_key(&self.inbound(key));
         match (sent, received) {
@@ -216,11 +216,11 @@ mod tests {
 
     use super::*;
 
-    fn material(first: u8) -> KeyMaterial {
+    fn material(first: u8) -> SaKeyMaterial {
         let mut bytes = [7; 20];
         bytes[0] = first;
         let suite = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
-        KeyMaterial::new(suite, SecretBytes::copy_from(&bytes)).unwrap()
+        SaKeyMaterial::new(suite, SecretBytes::copy_from(&bytes)).unwrap()
     }
 
     fn claim(lease: Arc<Lease>) -> SequenceCounter {

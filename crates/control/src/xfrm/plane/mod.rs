@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Suite};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
@@ -491,7 +491,7 @@ impl Plane {
 
     /// Refuses a key both ways where nonces are made of sequence numbers: both ends would begin with
     /// the same (RFC 4106 section 3). Ciphers with random IVs do not mind.
-    fn one_way(&self, material: &KeyMaterial, direction: Direction) -> Result<(), Refusal> {
+    fn one_way(&self, material: &SaKeyMaterial, direction: Direction) -> Result<(), Refusal> {
         let has_other = self.graves.direction(material) == Some(direction.reversed());
         if counts(material) && has_other {
             let text = "This key has the other direction: nonces would come twice (RFC 4106)";
@@ -666,7 +666,7 @@ impl Plane {
 
 /// Whether a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of CBC that nobody can predict, and
 /// they come from a generator.
-fn counts(material: &KeyMaterial) -> bool {
+fn counts(material: &SaKeyMaterial) -> bool {
     let suite = material.suite();
     suite.block_bytes() == 1 && !matches!(suite, Suite::Pair { cipher: Cipher::Null, .. })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use convoy_crypto::{KeyError, Suite};
 use convoy_engine::registry::{Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::key::KeyMaterial;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
@@ -68,7 +68,7 @@ fn endpoints(direction: Direction, sa: &Sa) -> Endpoints {
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) protocol: IpsecProtocol,
-    pub(super) material: KeyMaterial,
+    pub(super) material: SaKeyMaterial,
 }
 
 /// What an SA is known by here.
@@ -168,7 +168,7 @@ impl Surroundings {
     fn driver(
         &self,
         sa: &Sa,
-        material: &KeyMaterial,
+        material: &SaKeyMaterial,
         direction: Direction,
     ) -> Result<Ready, Refusal> {
         let peer = endpoints(direction, sa).remote;
@@ -180,7 +180,7 @@ impl Surroundings {
         &self,
         old: &OutboundSpec,
         sa: &Sa,
-        material: &KeyMaterial,
+        material: &SaKeyMaterial,
     ) -> Result<Option<OutboundSpec>, Refusal> {
         let driver = self.driver(sa, material, Direction::Outbound)?;
         if driver.tier() == Some(old.key.tier()) {
@@ -195,7 +195,7 @@ impl Surroundings {
         &self,
         old: &InboundSpec,
         sa: &Sa,
-        material: &KeyMaterial,
+        material: &SaKeyMaterial,
     ) -> Result<Option<InboundSpec>, Refusal> {
         let driver = self.driver(sa, material, Direction::Inbound)?;
         if driver.tier() == Some(old.key.tier()) {
