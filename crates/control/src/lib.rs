@@ -5,7 +5,6 @@
 //! * [`site`] reads the TOML site file into a typed [`site::Site`], or tells every error in it;
 //! * [`init`] writes a pair of such files to begin with;
 //! * [`lease`] remembers across restarts which sequence numbers of a key were used;
-//! * [`drivers`] chooses the driver of each SA;
 //! * [`state`] makes of a site the picture that workers see, at start and at every reload;
 //! * [`status`] tells how the gateway is doing, as types, JSON and text;
 //! * [`event`] puts into words what workers tell of SAs;
@@ -28,7 +27,6 @@
 
 mod acceptor;
 pub mod client;
-pub mod drivers;
 pub mod event;
 pub mod folder;
 #[doc(hidden)]

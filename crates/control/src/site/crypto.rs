@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::model::{CryptoEngine, DriverRules, ModelFault, ModelFaultKind, SharedWork, Workers};
+use convoy_engine::registry::DriverRules;
+
+use super::model::{CryptoEngine, ModelFault, ModelFaultKind, SharedWork, Workers};
 use super::reader::{Field, Place, Report, Table, quote};
 use super::sections::{cpus, transposed};
 use super::{cryptodev, drivers};

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use convoy_engine::registry::DaemonSas;
 use convoy_wire::Prefix;
 
 use super::check;
-use super::model::{DaemonSas, Plain, Wire, Xfrm, XfrmInterface};
+use super::model::{Plain, Wire, Xfrm, XfrmInterface};
 use super::reader::{At, Field, Report, Table, quote};
 use super::sections::{interface, interface_address, mtu, path_in, socket, tables, transposed};
 

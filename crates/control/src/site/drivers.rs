@@ -4,10 +4,10 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, Suite};
+use convoy_engine::registry::{DriverRule, DriverRules};
 use convoy_engine::registry::{Purpose, Registry, RegistryError};
 
 use super::daemons;
-use super::model::{DriverRule, DriverRules};
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::sections::{tables, transposed};
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoy_engine::registry::{DaemonSas, DriverRules};
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
@@ -376,26 +377,6 @@ impl CryptoEngine {
     }
 }
 
-/// Which drivers SAs get that name none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriverRules {
-    /// Each for its algorithm, in place of the one of highest priority.
-    pub preferred: Vec<Arc<str>>,
-    /// For SAs of IKE daemons: the first that matches.
-    pub of_daemons: Vec<DriverRule>,
-    /// Whether keys keep what they are made of, for a device that wants the key itself.
-    pub keeps_keys: bool,
-}
-
-/// The driver of some SAs of IKE daemons.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriverRule {
-    /// Its name.
-    pub driver: Arc<str>,
-    /// Which SAs.
-    pub sas: DaemonSas,
-}
-
 /// The workers of some SAs of IKE daemons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerRule {
@@ -403,24 +384,6 @@ pub struct WorkerRule {
     pub workers: Vec<WorkerId>,
     /// Which SAs.
     pub sas: DaemonSas,
-}
-
-/// The SAs of IKE daemons that a rule is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DaemonSas {
-    /// Where their peers are; `None`: anywhere.
-    pub peer: Option<Prefix>,
-    /// Their interface identifier, 0 for none; `None`: any.
-    pub if_id: Option<u32>,
-}
-
-impl DaemonSas {
-    /// Whether the SAs with this peer and interface identifier are among them.
-    #[must_use]
-    pub fn contains(&self, peer: IpAddr, if_id: u32) -> bool {
-        self.peer.is_none_or(|network| network.contains(peer))
-            && self.if_id.is_none_or(|wanted| wanted == if_id)
-    }
 }
 
 /// Something that a device made of software does wrong, once.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use convoy_crypto::{OpenKey, SealKey};
-use convoy_engine::registry::Ready;
+use convoy_engine::registry::{Drivers, Ready};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
@@ -14,7 +14,6 @@ use convoy_ipsec::spd::{Policy, PolicyAction};
 
 use super::keys::SiteKeys;
 use super::{StateError, Tables};
-use crate::drivers::Drivers;
 use crate::lease::{InboundRequest, LeaseKeeper, OutboundRequest};
 use crate::site::{
     Action, Addresses, Association, InboundSa, OutboundSa, Policy as SitePolicy, Site, Upper,
@@ -322,7 +321,7 @@ impl Maker<'_> {
 
     fn driver(&self, sa: &Association) -> Result<Ready, StateError> {
         let failed = |source| StateError::Driver { name: sa.name.clone(), source };
-        self.drivers.for_association(sa).map_err(failed)
+        self.drivers.for_site(sa.key.suite(), sa.driver.as_deref()).map_err(failed)
     }
 
     fn seal_key(&self, sa: &OutboundSa, driver: &Ready) -> Result<Arc<SealKey>, StateError> {

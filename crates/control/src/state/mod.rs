@@ -14,13 +14,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, KeyError};
-use convoy_engine::registry::RegistryError;
+use convoy_engine::registry::{Drivers, RegistryError};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{KnownNetworks, SpdError, SpdId};
 use convoy_wire::Prefix;
 
-use crate::drivers::Drivers;
 use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
 use crate::site::Site;
 use difference::Databases;

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use convoy_crypto::{Cpu, Suite, Tier};
+use convoy_engine::registry::Drivers;
 use convoy_engine::registry::{Driver, SelfTest, algorithm};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::suite::EspSuite;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA;
-use crate::drivers::Drivers;
 
 /// What cryptography there is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,11 +4,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use convoy_control::site::{
-    Action, CryptoEngine, DriverRules, ExemptMark, Marks, Routes, SharedWork, Site, Warning,
+    Action, CryptoEngine, ExemptMark, Marks, Routes, SharedWork, Site, Warning,
 };
 use convoy_control::state::State;
 use convoy_control::status::{Text, policy_report};
 use convoy_crypto::Cpu;
+use convoy_engine::registry::DriverRules;
 use convoy_ipsec::sa::{DfPolicy, DscpPolicy, IpsecProtocol, Mode, WorkerId};
 
 const GOOD: &str = r#"

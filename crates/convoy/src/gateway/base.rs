@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use convoy_control::drivers::Drivers;
 use convoy_control::lease::{LeaseEvent, Machine};
 use convoy_control::site::{CryptoEngine, ModelFaultKind, SharedWork, Site};
 use convoy_control::state::{ReloadReport, State, StateError};
 use convoy_crypto::Cpu;
 use convoy_engine::front::{Sharing, cycles_in};
 use convoy_engine::model::{Faults, Settings};
+use convoy_engine::registry::Drivers;
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::spd::KnownNetworks;

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use convoy_control::drivers::Drivers;
 use convoy_control::event::describe as describe_event;
 use convoy_control::metrics::{self, Load, Tunnels};
 use convoy_control::protocol::DriverSetting;
@@ -24,6 +23,7 @@ use convoy_control::trace::{Question, Trace, flow, trace};
 use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
+use convoy_engine::registry::Drivers;
 use convoy_host::{GenerationWatch, Heard, LinkName, Network, has_generation_id};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};

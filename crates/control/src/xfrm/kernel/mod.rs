@@ -29,6 +29,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoy_engine::registry::Drivers;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Published;
@@ -38,7 +39,6 @@ use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Reque
 use super::keep::Keep;
 use super::plane::{Plane, Setting};
 use super::{Answer, Associations, Client, Moment, Policies};
-use crate::drivers::Drivers;
 use crate::site::WorkerRule;
 
 pub use events::Told;

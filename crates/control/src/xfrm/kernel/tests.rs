@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use convoy_crypto::{Cpu, Tier};
+use convoy_engine::registry::{DaemonSas, DriverRule, DriverRules, Drivers};
 use convoy_ipsec::clock::Now;
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::lifetime::{Lifetime, Limit as Reached};
@@ -17,8 +18,6 @@ use convoy_xfrm::{
 };
 
 use super::*;
-use crate::drivers::Drivers;
-use crate::site::{DaemonSas, DriverRule, DriverRules};
 use crate::xfrm::{Cursor, Setting};
 
 pub(super) const HERE: [u8; 4] = [192, 0, 2, 1];

@@ -1,8 +1,8 @@
+use convoy_engine::registry::DaemonSas;
 use convoy_xfrm::{AllocSpi, Request, SaProtocol};
 
 use super::tests::*;
 use super::*;
-use crate::site::DaemonSas;
 use convoy_ipsec::sa::WorkerId;
 use convoy_wire::Spi;
 

@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Suite};
+use convoy_engine::registry::Drivers;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
@@ -30,7 +31,6 @@ use convoy_xfrm::{Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, S
 
 use super::Moment;
 use super::transform::key_material;
-use crate::drivers::Drivers;
 use crate::lease::{HashKey, RecordId};
 use crate::site::WorkerRule;
 use crate::xfrm::SpiClass;

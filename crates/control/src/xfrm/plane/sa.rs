@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{KeyError, Suite};
+use convoy_engine::registry::Drivers;
 use convoy_engine::registry::{Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::key::SaKeyMaterial;
@@ -21,7 +22,6 @@ use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaDirection,
 use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
-use crate::drivers::Drivers;
 use crate::xfrm::Moment;
 
 /// Hop limit of outer headers, as Linux gives it.

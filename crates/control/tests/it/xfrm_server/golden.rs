@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-use convoy_control::drivers::Drivers;
 use convoy_control::xfrm::{
     Answer, Client, Cursor, Host, Kernel, Moment, Multicast, Server, Service, Setting,
 };
 use convoy_crypto::Cpu;
+use convoy_engine::registry::Drivers;
 use convoy_ipsec::clock::Now;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
