@@ -2,12 +2,11 @@
 
 use std::fmt;
 
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::selector::Direction;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
-
-use convoy_ipsec::key::SaKeyMaterial;
 
 /// Bytes of the key file: magic, key, check.
 const FILE_BYTES: usize = 8 + 32 + 8;

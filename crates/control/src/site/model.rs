@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_engine::registry::{DaemonSas, DriverRules};
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
-
-use convoy_ipsec::key::SaKeyMaterial;
 
 /// A gateway as its site file describes it: every value checked, every default filled in.
 #[derive(Debug)]

@@ -3,12 +3,11 @@
 use convoy_crypto::{
     Cipher, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, MacAlg, SecretBytes, Suite,
 };
+use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::AhSuite;
 use convoy_xfrm::names::{self, Known};
 use convoy_xfrm::{Aead, Algorithm, AlgorithmName, Errno, Key, Refusal, SaProtocol, Transform};
-
-use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 
 /// What an SA of this protocol with these algorithms uses.
 ///
