@@ -117,12 +117,12 @@ impl Client {
                 ClientError::NoGateway(self.path.clone())
             }
             io::ErrorKind::PermissionDenied => ClientError::Denied(self.path.clone()),
-            _ => broken(crate::site::describe_io(&error)),
+            _ => broken(convoy_host::describe_io(&error)),
         })?;
         server_of(&stream, &self.path)?;
         let line = self
             .exchange(&mut stream, request)
-            .map_err(|error| broken(crate::site::describe_io(&error)))?;
+            .map_err(|error| broken(convoy_host::describe_io(&error)))?;
         match serde_json::from_slice(&line) {
             Ok(Answer::Error(why)) => Err(ClientError::Refused(why)),
             Ok(answer) => Ok(answer),

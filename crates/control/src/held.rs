@@ -17,7 +17,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mknodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::lock::Lockable;
+use convoy_host::Lockable;
 
 /// An extended attribute of folders that were in use: it stays when all files are removed.
 const MARK: &str = "user.convoy.used";
@@ -54,7 +54,7 @@ pub(crate) enum Trouble {
     #[error(transparent)]
     Lost(#[from] Difference),
     /// The system refused to say; it may do so the next time.
-    #[error("cannot look at the folder {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("cannot look at the folder {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Failed { path: PathBuf, source: io::Error },
 }
 
@@ -167,7 +167,7 @@ impl Held {
             Ok(_) => return Err(Difference::FolderReplaced(self.path.clone()).into()),
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                    crate::site::describe_io(&error)
+                    convoy_host::describe_io(&error)
                 }
                 io::ErrorKind::PermissionDenied if ours.nlink() == 0 => "it was removed".into(),
                 io::ErrorKind::PermissionDenied => return Ok(()),
@@ -263,7 +263,7 @@ impl Held {
             Err(error) => tracing::warn!(
                 "folder {path} is open to other users, who can lock it and so keep a gateway from its start, \
                  and its mode cannot be made 700: {}",
-                crate::site::describe_io(&error)
+                convoy_host::describe_io(&error)
             ),
         }
         Ok(())

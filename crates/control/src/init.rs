@@ -121,7 +121,7 @@ pub enum InitError {
     #[error("{} exists and is not overwritten: its keys may be in use", .0.display())]
     Exists(PathBuf),
     /// The operating system refused.
-    #[error("cannot write {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("cannot write {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Write {
         /// The file or folder.
         path: PathBuf,

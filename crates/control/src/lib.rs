@@ -34,7 +34,6 @@ pub mod fuzzing;
 mod held;
 pub mod init;
 pub mod lease;
-mod lock;
 pub mod metrics;
 pub mod peer;
 mod place;

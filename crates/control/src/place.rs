@@ -11,8 +11,9 @@ use nix::fcntl::OFlag;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use convoy_host::Lockable;
+
 use crate::folder::{self, Open};
-use crate::lock::Lockable;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -39,7 +40,7 @@ pub enum SocketError {
         open: Open,
     },
     /// The operating system refused.
-    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("{what} {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Io {
         /// What was tried.
         what: &'static str,

@@ -10,6 +10,8 @@
 //! [`Watch`] hears when that changes. [`Netns`] enters
 //! another network namespace first.
 //!
+//! [`Lockable`] holds a file's lock, [`Mark`] is a mark of packets, and [`describe_io`] says an error in words.
+//!
 //! A [`Clamp`] has TCP connections through tunnels begin with segments that fit.
 //!
 //! Everything goes through the kernel's netlink sockets (`rtnetlink(7)`, `nf_tables`) and `/proc/sys/net`; no
@@ -43,6 +45,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generation;
+mod io_error;
+mod lock;
 mod mark;
 mod name;
 mod neighbour;
@@ -65,6 +69,8 @@ pub use error::{Cause, HostError, Leftover};
 pub use generation::{
     GenerationWatch, Heard, can_read_kernel_log, has_generation_id, open_kernel_log,
 };
+pub use io_error::describe_io;
+pub use lock::Lockable;
 pub use mark::Mark;
 pub use name::LinkName;
 pub use neighbour::{Neighbour, NextHop};

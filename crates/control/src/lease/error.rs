@@ -130,7 +130,7 @@ pub enum LeaseError {
         name: String,
     },
     /// The operating system refused.
-    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("{what} {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Io {
         /// What was tried.
         what: &'static str,
@@ -140,7 +140,7 @@ pub enum LeaseError {
         source: io::Error,
     },
     /// The records could not be brought to the disk, so nothing was leased.
-    #[error("cannot write lease records: {}; no sequence numbers were leased", crate::site::describe_io(.0))]
+    #[error("cannot write lease records: {}; no sequence numbers were leased", convoy_host::describe_io(.0))]
     Write(io::Error),
     /// No random numbers.
     #[error("the system gives no random numbers: {0}")]

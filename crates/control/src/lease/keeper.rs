@@ -228,7 +228,7 @@ impl Shared {
                 Ok(Wrote::Nothing | Wrote::Synced) => TICK,
                 Err(_) => LONGEST_TICK,
             };
-            let failure = result.err().map(|error| crate::site::describe_io(&error));
+            let failure = result.err().map(|error| convoy_host::describe_io(&error));
             let event = match (&state.failure, &failure) {
                 (None, Some(reason)) => Some(LeaseEvent::WriteFailed { reason: reason.clone() }),
                 // A tick that had nothing to write proves nothing, but then nothing is missing.

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
+use convoy_host::Lockable;
+
 use super::error::LeaseError;
 use super::hash::HashKey;
 use crate::held::{Difference, Held, LOCK, NotTaken, Trouble};
-use crate::lock::Lockable;
 
 /// One of the two places an image can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,8 +49,10 @@ pub(super) fn state_dir(
     let meta = match std::fs::metadata(&dir.value) {
         Ok(meta) => meta,
         Err(error) => {
-            let what =
-                format!("state folder {shown} cannot be used: {}", super::describe_io(&error));
+            let what = format!(
+                "state folder {shown} cannot be used: {}",
+                convoy_host::describe_io(&error)
+            );
             return report.error(&dir.place, what, create);
         }
     };

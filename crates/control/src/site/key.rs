@@ -48,7 +48,7 @@ fn nibble(digit: u8) -> u8 {
 /// Why a key file was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeyFileError {
-    #[error("cannot be read: {}", super::describe_io(.0))]
+    #[error("cannot be read: {}", convoy_host::describe_io(.0))]
     Unreadable(std::io::Error),
     #[error("is not a regular file")]
     NotAFile,

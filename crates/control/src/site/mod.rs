@@ -120,11 +120,3 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text.chars().all(inner)
         && !source::has_secret_run(text)
 }
-
-/// An I/O error without the number that the standard library adds.
-pub(crate) fn describe_io(error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
-        None => error.to_string(),
-    }
-}

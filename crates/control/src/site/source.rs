@@ -56,7 +56,7 @@ impl Source {
                 std::io::ErrorKind::PermissionDenied => "run as the owner of the file, or as root",
                 _ => "give the path of a readable site file",
             };
-            whole(format!("cannot be read: {}", super::describe_io(&error)), Some(help))
+            whole(format!("cannot be read: {}", convoy_host::describe_io(&error)), Some(help))
         };
         let meta = std::fs::metadata(path).map_err(unreadable)?;
         if !meta.is_file() {

@@ -35,7 +35,7 @@ pub enum KeepError {
         open: Open,
     },
     /// The operating system refused.
-    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("{what} {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Io {
         /// What was tried.
         what: &'static str,

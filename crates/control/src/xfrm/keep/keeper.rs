@@ -130,7 +130,7 @@ impl Shared {
             }
             let outcome = state.numbers.tick(all);
             pause = began.elapsed().saturating_mul(SHARE).clamp(TICK, LONGEST_TICK);
-            let failure = outcome.err().map(|error| crate::site::describe_io(&error));
+            let failure = outcome.err().map(|error| convoy_host::describe_io(&error));
             match (&state.failure, &failure) {
                 (None, Some(error)) => tracing::error!(
                     "numbers of SAs cannot be written, and packets are dropped when those granted are \

@@ -59,10 +59,11 @@ pub(super) use medium::Medium;
 pub(super) use numbers::{Admission, Kept, Numbering, Past};
 pub use words::Words;
 
+use convoy_host::Lockable;
+
 use crate::folder;
 use crate::held::{Held, LOCK, NotTaken};
 use crate::lease::HashKey;
-use crate::lock::Lockable;
 
 /// `RAMFS_MAGIC`, which nix has no name for.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
