@@ -1,6 +1,8 @@
 //! The section `[marks]`: bits of marks that leak protection uses.
 
-use super::model::{ExemptMark, Marks};
+use convoy_host::Mark;
+
+use super::model::Marks;
 use super::reader::{Field, Place, Report, Table, quote};
 
 /// How many bits answers take, of packets' marks and of flows'.
@@ -85,7 +87,7 @@ fn free(width: u32, used: u32) -> Option<u32> {
 }
 
 /// A value and a mask, such as `0xc5000000/0xff000000`.
-fn exempt(field: Field<'_>, report: &mut Report<'_>) -> Option<ExemptMark> {
+fn exempt(field: Field<'_>, report: &mut Report<'_>) -> Option<Mark> {
     let text = field.string(report, "a mark and its mask, such as \"0xc5000000/0xff000000\"")?;
     let parts = text.value.split_once('/');
     let numbers = parts.and_then(|(value, mask)| Some((number(value)?, number(mask)?)));
@@ -107,7 +109,7 @@ fn exempt(field: Field<'_>, report: &mut Report<'_>) -> Option<ExemptMark> {
             format!("the mark of {shown} is what all packets bear"),
             "use a mark that has a bit within the mask, such as \"0xc5000000/0xff000000\"",
         ),
-        Some((value, mask)) => return Some(ExemptMark { value, mask }),
+        Some((value, mask)) => return Some(Mark { value, mask }),
     };
     report.error(&text.place, what, help);
     None

@@ -27,9 +27,9 @@ use toml::de::DeTable;
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
-    ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind,
-    OutboundSa, Plain, Policy, Routes, SharedWork, Site, Upper, Wire, WorkerRule, Workers, Xfrm,
-    XfrmInterface, least_mtu,
+    InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa, Plain,
+    Policy, Routes, SharedWork, Site, Upper, Wire, WorkerRule, Workers, Xfrm, XfrmInterface,
+    least_mtu,
 };
 
 use reader::{Place, Report, Table};

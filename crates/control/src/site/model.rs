@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_engine::registry::{DaemonSas, DriverRules};
+use convoy_host::Mark;
 use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
@@ -274,29 +275,16 @@ pub struct Wire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The mark of sockets whose packets it lets pass: the gateway's own, and those of IKE daemons.
-    pub exempt: ExemptMark,
+    pub exempt: Mark,
     /// Four bits of packets' marks, beside each other: what was decided about them.
     pub packets: u32,
     /// Twelve bits of the marks of flows (conntrack), beside each other: what was decided about their packets.
     pub flows: u32,
 }
 
-/// A mark of sockets: its value, which is not 0, and the bits that count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExemptMark {
-    /// The value, which has no bits beyond the mask.
-    pub value: u32,
-    /// The bits that count, beside each other.
-    pub mask: u32,
-}
-
 impl Default for Marks {
     fn default() -> Self {
-        Self {
-            exempt: ExemptMark { value: 0xc500_0000, mask: 0xff00_0000 },
-            packets: 0x00f0_0000,
-            flows: 0x000f_ff00,
-        }
+        Self { exempt: Mark::GATEWAY, packets: 0x00f0_0000, flows: 0x000f_ff00 }
     }
 }
 

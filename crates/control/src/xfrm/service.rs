@@ -3,9 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use convoy_host::Mark;
 use convoy_xfrm::{Address, Datagram, Group, Refusal, Request, SaDump};
 
-use crate::site::{ExemptMark, Marks};
+use crate::site::Marks;
 
 /// Who asks: a connection, which stands for one netlink socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub trait Service: Send + Sync {
     fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal>;
 
     /// The mark of sockets that a daemon exempts from policies.
-    fn exempt_mark(&self) -> ExemptMark {
+    fn exempt_mark(&self) -> Mark {
         Marks::default().exempt
     }
 }

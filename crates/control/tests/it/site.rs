@@ -3,13 +3,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use convoy_control::site::{
-    Action, CryptoEngine, ExemptMark, Marks, Routes, SharedWork, Site, Warning,
-};
+use convoy_control::site::{Action, CryptoEngine, Marks, Routes, SharedWork, Site, Warning};
 use convoy_control::state::State;
 use convoy_control::status::{Text, policy_report};
 use convoy_crypto::Cpu;
 use convoy_engine::registry::DriverRules;
+use convoy_host::Mark;
 use convoy_ipsec::sa::{DfPolicy, DscpPolicy, IpsecProtocol, Mode, WorkerId};
 
 const GOOD: &str = r#"
@@ -424,7 +423,7 @@ fn bits_of_marks_are_read_and_have_defaults() {
     assert_eq!(site("[marks]\n").marks, Marks::default());
     let chosen =
         site("[marks]\nexempt = \"0x500/0xf00\"\npackets = \"0xF000\"\nflows = \"0xfff00000\"\n");
-    let exempt = ExemptMark { value: 0x500, mask: 0xf00 };
+    let exempt = Mark { value: 0x500, mask: 0xf00 };
     assert_eq!(chosen.marks, Marks { exempt, packets: 0xf000, flows: 0xfff0_0000 });
     // Another one may lie where the default of a third one does.
     let moved = site("[marks]\npackets = \"0x000f0000\"\nflows = \"0x0000fff0\"\n").marks;

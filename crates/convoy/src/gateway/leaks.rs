@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use convoy_control::site::{ExemptMark, Finding, Marks, Site};
+use convoy_control::site::{Finding, Marks, Site};
 use convoy_control::status::{LeakProtection as Report, Questions as QuestionReport};
-use convoy_host::{IpNet, LinkName, Mark, Network};
+use convoy_host::{IpNet, LinkName, Network};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
@@ -624,14 +624,14 @@ pub(super) fn config(site: &Site) -> anyhow::Result<Config> {
 
 /// Where the leak protection of a site around an interface stands.
 pub fn configured(site: &Site, tun: LinkName) -> Config {
-    let Marks { exempt: ExemptMark { value, mask }, packets, flows } = site.marks;
+    let Marks { exempt, packets, flows } = site.marks;
     // The site file has no others.
     let marks = convoy_leak_protection::Marks::at(packets, flows).unwrap_or_default();
     let questions = Questions { marks, ..Questions::new() };
     let udp_port = site.wire.udp_port;
     let forwarding = site.plain.backend.is_direct().then(|| LinkName::new(&site.plain.interface));
     let forwarding = forwarding.and_then(Result::ok);
-    Config { mark: Mark { value, mask }, udp_port, questions, forwarding, ..Config::new(tun) }
+    Config { mark: exempt, udp_port, questions, forwarding, ..Config::new(tun) }
 }
 
 #[cfg(test)]
@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn marks_of_a_site_file_are_those_of_leak_protection() {
         let Marks { exempt, packets, flows } = Marks::default();
-        assert_eq!(Mark { value: exempt.value, mask: exempt.mask }, Mark::GATEWAY);
+        assert_eq!(exempt, Config::new(LinkName::new("tun").unwrap()).mark);
         assert_eq!(Bits::at(packets, flows), Some(Bits::default()));
     }
 }

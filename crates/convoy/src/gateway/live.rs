@@ -13,7 +13,7 @@ use convoy_control::event::describe as describe_event;
 use convoy_control::metrics::{self, Load, Tunnels};
 use convoy_control::protocol::DriverSetting;
 use convoy_control::server;
-use convoy_control::site::{CryptoEngine, ExemptMark};
+use convoy_control::site::CryptoEngine;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
     CryptoReport, DriverChange, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler,
@@ -24,6 +24,7 @@ use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
 use convoy_engine::registry::Drivers;
+use convoy_host::Mark;
 use convoy_host::{GenerationWatch, Heard, LinkName, Network, has_generation_id};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};
@@ -54,7 +55,7 @@ pub struct Live {
     /// Where IKE daemons listen.
     multicast: Multicast,
     /// What their sockets are exempt by.
-    exempt: ExemptMark,
+    exempt: Mark,
 }
 
 impl fmt::Debug for Live {
@@ -434,7 +435,7 @@ impl xfrm::Service for Live {
         self.gateway_for_daemons(|gateway| gateway.steer(client, &socket, encap))
     }
 
-    fn exempt_mark(&self) -> ExemptMark {
+    fn exempt_mark(&self) -> Mark {
         self.exempt
     }
 }

@@ -5,6 +5,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
+use convoy_host::Mark;
 use convoy_xfrm::{AckOptions, Address, Datagram, Message, Messages, Received, Reply};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -14,7 +15,6 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 use super::control;
-use crate::site::ExemptMark;
 use crate::xfrm::{Client, Cursor, Service};
 
 /// Bytes of datagrams that may lie in a connection, unread; the kernel doubles it for its own books.
@@ -203,7 +203,7 @@ impl Connection {
     }
 
     /// Tells the mark of sockets that are exempt from policies. Who does not read it asks again.
-    pub(super) fn tell_mark(&self, mark: ExemptMark) {
+    pub(super) fn tell_mark(&self, mark: Mark) {
         self.send(&control::mark(self.port.unwrap_or_default(), mark));
     }
 
