@@ -15,9 +15,9 @@ use crate::folder::{self, Open};
 use crate::place::folder_of;
 
 use super::model::{Action, Addresses, Plain, Policy, Wire};
+use super::policy;
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::Draft;
-use super::{policy, sections};
 
 /// Why static keys need the folder, for people.
 const WHY_STATE: &str = "RFC 4106 allows fixed keys only where no nonce can come twice, since two packets under one \
@@ -589,7 +589,7 @@ fn one_way(policy: &policy::Draft, report: &mut Report<'_>) {
 /// A file with keys in it is its owner's alone.
 pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
     let Some(sa) = sas.iter().find(|sa| sa.key_is_inline) else { return };
-    match sections::mode_of(path) {
+    match mode_of(path) {
         Some(mode) if mode & 0o077 != 0 => {
             let place = Place { span: sa.place.span.clone(), key: format!("{}.key", sa.place.key) };
             let what = format!("this file holds keys and is readable by others (mode {mode:04o})");
@@ -601,4 +601,9 @@ pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
         }
         _ => {}
     }
+}
+
+/// The permission bits of a path, if it can be looked at.
+fn mode_of(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().map(|meta| meta.mode() & 0o7777)
 }

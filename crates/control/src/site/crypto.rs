@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use convoy_engine::registry::DriverRules;
 
+use super::fields::{cpus, transposed};
 use super::model::{CryptoEngine, ModelFault, ModelFaultKind, SharedWork, Workers};
 use super::reader::{Field, Place, Report, Table, quote};
-use super::sections::{cpus, transposed};
 use super::{cryptodev, drivers};
 
 /// Engines that can be named.

@@ -6,9 +6,9 @@ use convoy_engine::registry::DaemonSas;
 use convoy_wire::Prefix;
 
 use super::check;
+use super::fields::{interface, interface_address, mtu, path_in, socket, tables, transposed};
 use super::model::{Plain, Wire, Xfrm, XfrmInterface};
 use super::reader::{At, Field, Report, Table, quote};
-use super::sections::{interface, interface_address, mtu, path_in, socket, tables, transposed};
 
 /// Where the preloaded library looks, unless it is told otherwise.
 const SOCKET: &str = "/run/convoy/xfrm.sock";

@@ -8,8 +8,8 @@ use convoy_engine::registry::{DriverRule, DriverRules};
 use convoy_engine::registry::{Purpose, Registry, RegistryError};
 
 use super::daemons;
+use super::fields::{tables, transposed};
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::sections::{tables, transposed};
 
 const EXAMPLE: &str = "the name of a driver; `convoy crypto` lists them";
 

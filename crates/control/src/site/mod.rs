@@ -5,11 +5,13 @@ mod crypto;
 mod cryptodev;
 mod daemons;
 mod drivers;
+mod fields;
 mod finding;
 mod key;
 mod lifetime;
 mod marks;
 mod model;
+mod name;
 mod policy;
 mod reader;
 mod sa;
@@ -31,6 +33,7 @@ pub use model::{
     Policy, Routes, SharedWork, Site, Upper, Wire, WorkerRule, Workers, Xfrm, XfrmInterface,
     least_mtu,
 };
+pub(crate) use name::is_name;
 
 use reader::{Place, Report, Table};
 use source::Source;
@@ -110,13 +113,4 @@ fn syntax_error(report: &mut Report<'_>, source: &Source, error: &toml::de::Erro
     } else {
         report.error(&place, what, help);
     }
-}
-
-/// Whether a text can name a gateway, an SA or a policy.
-pub(crate) fn is_name(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=64).contains(&text.len())
-        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.chars().all(inner)
-        && !source::has_secret_run(text)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use convoy_wire::{IpVersion, PortRange, Protocol};
 
+use super::fields::{name, parse_prefix};
 use super::model::{Action, Addresses, Policy, Upper};
 use super::reader::{At, Field, Place, Report, Table, nearest, quote};
-use super::sections::{name, parse_prefix};
 
 /// Priority of a policy that gives none.
 const DEFAULT_PRIORITY: u64 = 100;

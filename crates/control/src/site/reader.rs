@@ -14,6 +14,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use zeroize::Zeroize;
 
 use super::finding::{Excerpt, Finding, SiteErrors, Warning};
+use super::name::is_name;
 use super::source::{Source, has_secret_run};
 
 /// Where something stands: bytes of the file, and the path of its key.
@@ -371,7 +372,7 @@ impl<'s> Field<'s> {
         }
         let tables = self.one_or_many().into_iter().enumerate().filter_map(|(at, item)| {
             let table = item.table(report, &format!("a section that begins with [[{name}]]"))?;
-            let label = table.peek_str("name").filter(|n| super::is_name(n)).map(str::to_owned);
+            let label = table.peek_str("name").filter(|n| is_name(n)).map(str::to_owned);
             let label = label.unwrap_or_else(|| format!("#{}", at + 1));
             Some(Table {
                 place: Place {

@@ -14,9 +14,9 @@ use convoy_ipsec::sa::{
 use convoy_ipsec::selector::Direction;
 use convoy_wire::{Dscp, Spi};
 
+use super::fields::{mtu, name, port, transposed};
 use super::model::{Association, InboundSa, OutboundSa, least_mtu};
 use super::reader::{At, Field, Place, Report, Table};
-use super::sections::{mtu, name, port, transposed};
 use super::{drivers, lifetime, sa_key, workers};
 
 /// Sequence numbers leased at a time, unless the file says otherwise.

@@ -10,11 +10,11 @@ use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::EspSuite;
 use zeroize::Zeroize;
 
+use super::fields::path_in;
 use super::key::{KeyFileError, KeyTextError, decode_hex, read_key_file};
 use super::reader::{At, Field, Place, Report, Table};
 use super::sa::Context;
 use super::sa_suite;
-use super::sections::path_in;
 
 /// The keys with the algorithms they are for, and whether one of them stands in the site file.
 pub(super) fn read(

@@ -3,9 +3,9 @@
 use convoy_ipsec::sa::WorkerId;
 
 use super::daemons::{self, Wanted};
+use super::fields::{cpus, section, tables, transposed};
 use super::model::{WorkerRule, Workers, Xfrm};
 use super::reader::{At, Field, Place, Report, Table};
-use super::sections::{cpus, section, tables, transposed};
 
 /// The rules, before it is known which interfaces there are.
 pub(super) struct Rules(Vec<(Place, Rule)>);
