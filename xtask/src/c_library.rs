@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::report::Tally;
 use crate::workspace::{Workspace, works};
 

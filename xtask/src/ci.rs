@@ -2,53 +2,19 @@
 //! longer than a gate may.
 
 use std::env;
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::programs::Program;
-use crate::report::Tally;
-use crate::since::Concerned;
+use crate::gate::{Ahead, DENY, Gate};
+use crate::report::{self, Tally};
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Workspace, cargo, skip, works};
 use crate::{
     audit, c_library, count, drop_reasons, flags, fuzz, header, instructions, interop,
-    kernel_calls, layers, levels, ports, programs, report, rfc, rust_user, since, sizes,
-    test_steps, unsafe_code, words,
+    kernel_calls, layers, levels, ports, rfc, rust_user, since, sizes, test_steps, unsafe_code,
+    words,
 };
-
-/// The variable that denies CPU tiers to every program of a run.
-pub(crate) const DENY: &str = "CONVOY_DENY_CPU";
-
-/// What steps work on.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) workspace: Arc<Workspace>,
-    /// What a change concerns, if the gate is to run for that alone.
-    concerned: Option<Concerned>,
-    programs: OnceLock<Option<Vec<Program>>>,
-    /// An oracle that began before its step, if oracles are among the steps.
-    pub(crate) ahead: Option<interop::Ahead>,
-}
-
-impl Gate {
-    pub(crate) fn new(workspace: Workspace) -> Self {
-        let workspace = Arc::new(workspace);
-        Self { workspace, concerned: None, programs: OnceLock::new(), ahead: None }
-    }
-
-    /// The test programs of all packages that are concerned, built at the first call.
-    pub(crate) fn programs(&self) -> Result<Vec<Program>> {
-        if self.programs.get().is_none() {
-            let _ = self.programs.set(programs::build(&self.workspace)?);
-        }
-        let all = self.programs.get().and_then(Option::as_ref).context("the tests do not build")?;
-        let is_wanted =
-            |program: &&Program| self.concerned.as_ref().is_none_or(|c| c.has(&program.package));
-        Ok(all.iter().filter(is_wanted).cloned().collect())
-    }
-}
 
 /// When a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,7 +228,7 @@ pub(crate) fn run(workspace: Workspace, arguments: &[String]) -> Result<Option<T
     };
     let steps: Vec<&Step> = STEPS.iter().filter(is_wanted).collect();
     let is_among = |name: &str| steps.iter().any(|step| step.name == name);
-    gate.ahead = (is_among("tiers") && is_among("interop")).then(interop::Ahead::default);
+    gate.ahead = (is_among("tiers") && is_among("interop")).then(Ahead::default);
     if let Some(concerned) = &gate.concerned {
         let left_out = STEPS.iter().filter(|step| step.when != When::Long && !is_wanted(step));
         println!("{}", concerned.tell(&gate.workspace, left_out.map(|step| step.name)));

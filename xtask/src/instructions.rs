@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::ci::DENY;
+use crate::gate::DENY;
 use crate::ports;
 use crate::report::Tally;
 use crate::workspace::{Workspace, rustc_version, works};

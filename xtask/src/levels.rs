@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::ci::DENY;
+use crate::gate::DENY;
 use crate::report::Tally;
 use crate::workspace::{Output, Workspace, cargo, stream};
 

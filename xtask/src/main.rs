@@ -10,6 +10,7 @@ mod count;
 mod drop_reasons;
 mod flags;
 mod fuzz;
+mod gate;
 mod header;
 mod instructions;
 mod interop;
@@ -42,7 +43,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::interop::Extent;
 use crate::report::Tally;
 use crate::tree::Tree;

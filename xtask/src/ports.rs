@@ -23,7 +23,7 @@ use self::budget::{Budget, Versions};
 use self::listing::{Kernel, Listing, short};
 use self::mca::{Answer, Block, Detail, Figures, Mca, Question};
 use self::models::{Burst, MODELS, Model};
-use crate::ci::DENY;
+use crate::gate::DENY;
 use crate::programs;
 use crate::report::Tally;
 use crate::workspace::{Workspace, cargo};

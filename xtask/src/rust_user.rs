@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::report::Tally;
 use crate::test_steps::tests;
 use crate::workspace::{cargo, skip};

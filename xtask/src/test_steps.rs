@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::ci::{DENY, Gate};
+use crate::gate::{DENY, Gate};
 use crate::interop;
 use crate::programs::Program;
 use crate::report::Tally;

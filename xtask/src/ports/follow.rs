@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 
 use super::listing::{Flow, Listing};
 use super::models::Burst;
-use crate::ci::DENY;
+use crate::gate::DENY;
 
 /// More than any burst has: where something went wrong, it ends.
 const INSTRUCTIONS_MAX: usize = 10_000_000;

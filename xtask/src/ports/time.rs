@@ -10,7 +10,7 @@ use super::mca::{Answer, Block, Detail, Mca, Question};
 use super::models::{self, Burst, MODELS};
 use super::page::tier;
 use super::{NOT_TRACED, denied, follow, tier_here, unknown};
-use crate::ci::DENY;
+use crate::gate::DENY;
 
 /// How often a burst's time is taken, in a process of its own each time; the least counts.
 const TRIES: usize = 5;
