@@ -7,7 +7,7 @@ use convoy_crypto::{Cpu, Suite};
 use convoy_engine::registry::{DriverRule, DriverRules};
 use convoy_engine::registry::{Purpose, Registry, RegistryError};
 
-use super::daemons;
+use super::daemon_sas;
 use super::fields::{tables, transposed};
 use super::reader::{At, Field, Place, Report, Table, quote};
 
@@ -100,7 +100,7 @@ fn one_for_each(
 fn rule(mut table: Table<'_>, report: &mut Report<'_>, known: &Known) -> Option<DriverRule> {
     let driver = table.need(report, "driver", "driver = \"rfc4106-gcm-aes-convoy-aesni\"");
     let driver = driver.and_then(|field| known.name(field, report));
-    let sas = daemons::wanted(&mut table, report);
+    let sas = daemon_sas::wanted(&mut table, report);
     table.finish(report);
     Some(DriverRule { driver: driver?.value, sas: sas?.sas })
 }

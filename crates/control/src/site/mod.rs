@@ -3,6 +3,7 @@
 mod check;
 mod crypto;
 mod cryptodev;
+mod daemon_sas;
 mod daemons;
 mod drivers;
 mod fields;
