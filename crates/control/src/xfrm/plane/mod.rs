@@ -8,37 +8,37 @@ mod groups;
 mod honoured;
 mod interfaces;
 mod owners;
+mod placed;
 mod policies;
 mod sa;
 mod slots;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Suite};
 use convoy_engine::registry::Drivers;
-use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Direction;
-use convoy_ipsec::sequence::{Lease, SequenceLimits};
+use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
-use convoy_wire::{FlowKey, Prefix, SeqNum, Spi};
+use convoy_wire::{FlowKey, Prefix, SeqNum};
 use convoy_xfrm::{Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, SaFlags};
 
 use super::Moment;
 use super::transform::key_material;
-use crate::lease::{HashKey, RecordId};
+use crate::lease::HashKey;
 use crate::site::WorkerRule;
 use crate::xfrm::SpiClass;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Numbering, Past};
 use graves::Graves;
 use groups::{Group, Groups, Member};
 use interfaces::Interfaces;
-use owners::{Owned, Owners};
+use owners::Owners;
+pub use placed::Placed;
 use policies::{Placement, Read};
 pub(super) use sa::direction_of;
 use sa::{Keys, Known, Surroundings};
@@ -64,35 +64,6 @@ pub struct Setting {
     pub wire_mtu: u16,
     /// Whether SAs may have ciphers of old peers.
     pub legacy: bool,
-}
-
-/// Where an SA is in the picture, and what tells about it.
-#[derive(Debug)]
-pub struct Placed {
-    pub(super) direction: Direction,
-    pub(super) slot: SaSlot,
-    /// No other SA here ever has it.
-    pub(super) serial: u64,
-    spi: Option<Spi>,
-    group: Group,
-    worker: WorkerId,
-    /// Source and destination.
-    ends: (IpAddr, IpAddr),
-    key: RecordId,
-    pub(super) counters: Arc<SaCounters>,
-    /// Outbound only.
-    pub(super) lease: Option<Arc<Lease>>,
-    /// If numbers are kept beyond this process's life.
-    pub(super) kept: Option<Kept>,
-    /// Whether its direction is not known: see [`Course::is_guess`].
-    pub(super) is_guess: bool,
-}
-
-impl Placed {
-    fn owned(&self) -> Owned {
-        let Self { direction, ends, serial, worker, .. } = *self;
-        Owned { direction, ends, serial, worker }
-    }
 }
 
 /// Which way an SA's packets go.

@@ -22,6 +22,7 @@ use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaDirection,
 use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
+use super::placed::Placed;
 use crate::xfrm::Moment;
 
 /// Hop limit of outer headers, as Linux gives it.
@@ -334,7 +335,7 @@ pub(super) fn numbers(sa: &Sa) -> (SeqNum, SeqNum) {
 }
 
 /// Brings what an SA shows up to date: what it did, and how far its numbers are.
-pub(super) fn refresh(sa: &mut Sa, placed: &super::Placed, at: Moment) {
+pub(super) fn refresh(sa: &mut Sa, placed: &Placed, at: Moment) {
     let counters = &placed.counters;
     let usage = &mut sa.info.usage;
     (usage.bytes, usage.packets) = (counters.bytes.get(), counters.packets.get());
