@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{UDP, UDP_LEN};
+use super::header::{UDP, UDP_LEN};
 use crate::bytes::{be16, be32, byte};
 use crate::socket::{SocketOptions, grow_buffers};
 use crate::sys::set_words;

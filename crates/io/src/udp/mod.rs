@@ -14,6 +14,7 @@
 
 mod config;
 mod ear;
+mod header;
 mod rx;
 mod steer;
 mod tx;
@@ -33,10 +34,6 @@ use socket2::Socket;
 use self::ear::Ear;
 use crate::error_queue::ErrorQueue;
 use crate::{IoError, NewsSource, Offloads, Port, PortCounters, PortEvent};
-
-const UDP: u8 = 17;
-/// Bytes of a UDP header.
-const UDP_LEN: usize = 8;
 
 /// One UDP socket.
 #[derive(Debug)]

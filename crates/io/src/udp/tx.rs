@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use convoy_packet::{BURST_MAX, Burst, Frame};
 
-use super::{UDP, UDP_LEN};
+use super::header::{UDP, UDP_LEN};
 use crate::PortCounters;
 use crate::ancillary::{Control, encode_address, push_source};
 use crate::bytes::{be16, be32};
