@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use convoy_engine::Lookaside;
-
 use crate::CryptodevError;
-use crate::engine::Engine;
 use crate::ffi::{DeviceInfo, Queue, Shim};
 
 /// Requests that a queue pair holds, and jobs.
@@ -126,13 +123,12 @@ impl Cryptodev {
         })))
     }
 
-    /// An engine for one worker and direction. `None` when all queue pairs are taken, or memory is short.
-    #[must_use]
-    pub fn engine(&self) -> Option<Box<dyn Lookaside>> {
+    /// A queue pair that nobody else has. `None` when all are taken, or memory is short.
+    pub(crate) fn take_queue(&self) -> Option<(Arc<Device>, u16, Queue)> {
         let number = self.0.pairs().unused.pop()?;
         let queue = self.0.queue(number)?;
         self.0.pairs().open.push(Pair { number, has_let_go: false });
-        Some(Box::new(Engine::new(self.0.clone(), number, queue)))
+        Some((self.0.clone(), number, queue))
     }
 
     /// Requests that each engine holds at most.
