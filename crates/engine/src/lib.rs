@@ -18,7 +18,6 @@ extern crate self as convoy_engine;
 
 #[cfg(test)]
 mod aws_lc;
-mod drivers;
 pub mod front;
 mod inline;
 mod job;

@@ -16,6 +16,7 @@
 //! ```
 
 pub mod algorithm;
+mod bench_drivers;
 mod choice;
 mod driver;
 mod error;

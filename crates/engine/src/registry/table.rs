@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cpu, Suite};
 
-use super::algorithm;
 use super::driver::{Driver, Ready, SelfTest};
 use super::error::RegistryError;
-use super::tiers;
-use crate::drivers;
+use super::{algorithm, bench_drivers, tiers};
 
 /// What a driver is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +46,7 @@ impl Registry {
     #[must_use]
     pub fn of(cpu: &Cpu) -> Self {
         let mut registry = Self::empty(cpu);
-        for driver in tiers::drivers(cpu).chain(drivers::for_benches(cpu)) {
+        for driver in tiers::drivers(cpu).chain(bench_drivers::for_benches(cpu)) {
             registry.add(driver);
         }
         registry
