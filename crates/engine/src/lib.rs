@@ -24,6 +24,7 @@ mod job;
 mod key_table;
 pub mod lookaside;
 pub mod model;
+mod output;
 pub mod registry;
 mod shared_keys;
 mod synchronous;
