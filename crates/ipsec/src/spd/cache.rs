@@ -3,10 +3,13 @@
 use convoy_crypto::prefetch_read;
 use convoy_wire::{FlowKey, IpVersion, Ports};
 
+use super::policy::Decision;
 use super::shape::Address;
 use super::tuples::Probe;
-use super::{CHUNK, Decision};
 use crate::table::Seed;
+
+/// Packets that are looked up together.
+pub(super) const CHUNK: usize = 256;
 
 /// Flows of each IP version that a cache holds: 1 MiB and 0.5 MiB.
 const FLOWS_V4: usize = 1 << 15;

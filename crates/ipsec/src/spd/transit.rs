@@ -23,7 +23,7 @@ use std::sync::Arc;
 use convoy_wire::{FlowKey, IpVersion, Prefix};
 
 use super::networks::{Networks, Range, number, used};
-use super::{Policy, PolicyAction};
+use super::policy::{Policy, PolicyAction};
 use crate::selector::{AddressSelector, Direction, Selector};
 
 /// What a gateway knows of its networks beside its policies. Nothing goes from tunnel to tunnel without.

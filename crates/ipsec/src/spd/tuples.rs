@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use convoy_wire::FlowKey;
 
+use super::policy::{Decision, SpdError};
 use super::shape::{Address, Class, Place, Shape, TupleKey};
-use super::{Decision, SpdError};
 use crate::selector::Selector;
 use crate::table::PagedMap;
 

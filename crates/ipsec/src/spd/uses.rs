@@ -4,7 +4,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{PolicyId, Spd};
+use super::Spd;
+use super::policy::PolicyId;
 
 /// What one policy has decided. Several workers write, once for each run of packets.
 #[derive(Debug, Default)]
