@@ -37,6 +37,7 @@ mod inbound;
 mod iv;
 mod keepalive;
 mod layout;
+mod lengths;
 mod lookup;
 mod mapping;
 mod observer;
