@@ -34,9 +34,8 @@ use zeroize::Zeroizing;
 use super::connections::Lookout;
 use super::daemons::moment;
 use super::{EngineTold, Gateway, load};
-use crate::cli::RunArgs;
 use crate::exit::describe;
-use crate::privileges;
+use crate::privileges::{self, Limits};
 
 /// How long a listener sleeps that hears nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -114,10 +113,10 @@ impl Live {
     ///
     /// # Errors
     /// When a thread keeps rights that a running gateway does not need.
-    pub(crate) fn give_up(&self, args: &RunArgs) -> anyhow::Result<()> {
+    pub(crate) fn give_up(&self, limits: Limits) -> anyhow::Result<()> {
         if let Some(gateway) = &mut self.lock().gateway {
             gateway.settle_helper();
-            let confinement = privileges::give_up(gateway.core().state().site(), args)?;
+            let confinement = privileges::give_up(gateway.core().state().site(), limits)?;
             gateway.note_confinement(confinement);
         }
         Ok(())

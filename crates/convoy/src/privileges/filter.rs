@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 
-use crate::cli::SyscallFilter;
+use super::limits::SyscallFilter;
 use calls::Rules;
 
 /// Puts all threads under the filter, for ever.

@@ -9,6 +9,7 @@
 mod capabilities;
 mod files;
 mod filter;
+mod limits;
 mod memory;
 
 use std::io::ErrorKind;
@@ -21,9 +22,10 @@ use convoy_io::rights;
 use nix::sys::signal::SigSet;
 use rustix::thread::CapabilitySet;
 
-use crate::cli::{Landlock, RunArgs, SyscallFilter};
 use crate::exit::describe;
+use limits::{Landlock, SyscallFilter};
 
+pub use limits::Limits;
 pub(crate) use memory::{keep_private, keep_private_for_now};
 
 /// The helper gives up everything but the right for that.
@@ -56,13 +58,13 @@ fn hidden(folder: &Path) -> String {
 /// # Errors
 /// When a thread keeps rights all the same. A kernel without filters for system calls is told, and no error, as is
 /// one without Landlock.
-pub(crate) fn give_up(site: &Site, args: &RunArgs) -> anyhow::Result<Confinement> {
-    let files = match args.landlock {
+pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement> {
+    let files = match limits.landlock {
         Landlock::On => ruleset(site).map_err(|why| describe(&why)),
         Landlock::Off => Err("--landlock off".to_owned()),
     };
     capabilities::keep_needed(site, files.as_ref().ok())?;
-    if let (Landlock::On, Err(why)) = (args.landlock, &files) {
+    if let (Landlock::On, Err(why)) = (limits.landlock, &files) {
         tracing::info!("which files the gateway may use is not limited: {why}");
     }
     if let Err(error) = std::fs::File::open(&site.path) {
@@ -80,7 +82,7 @@ pub(crate) fn give_up(site: &Site, args: &RunArgs) -> anyhow::Result<Confinement
             tracing::warn!("{}", hidden(folder));
         }
     }
-    let filter = filter::install(site, args.syscall_filter);
+    let filter = filter::install(site, limits.syscall_filter);
     if let Err(error) = &filter {
         tracing::warn!(
             "system calls are not filtered: {}; --syscall-filter off says that this is wanted",
@@ -88,7 +90,7 @@ pub(crate) fn give_up(site: &Site, args: &RunArgs) -> anyhow::Result<Confinement
         );
     }
     Ok(Confinement {
-        system_calls: filter.is_ok() && args.syscall_filter == SyscallFilter::On,
+        system_calls: filter.is_ok() && limits.syscall_filter == SyscallFilter::On,
         landlock: files.as_ref().ok().map(Ruleset::version),
         no_landlock: files.err(),
     })

@@ -113,7 +113,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
         }
     };
     let mut metrics = metrics_at.map(|at| Metrics::start(live.clone(), at));
-    if let Err(error) = live.give_up(args) {
+    if let Err(error) = live.give_up(args.limits) {
         live.take().map_or(Ok(()), Gateway::stop)?;
         return Err(error);
     }
