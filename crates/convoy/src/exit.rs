@@ -81,6 +81,14 @@ pub fn describe(error: &anyhow::Error) -> String {
     text
 }
 
+/// What a program says that was built without some of its features, as `make demo` builds it.
+#[cfg(not(all(feature = "bench", feature = "provider")))]
+pub(crate) fn left_out(what: &str) -> anyhow::Error {
+    Stop::usage(format!(
+        "this program was built without `convoy {what}`: `make build` makes one that has all of its verbs"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

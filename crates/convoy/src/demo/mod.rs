@@ -190,7 +190,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     }
     if args.one_sa {
         #[cfg(not(feature = "bench"))]
-        return Err(crate::verbs::left_out("demo --one-sa"));
+        return Err(crate::exit::left_out("demo --one-sa"));
         #[cfg(feature = "bench")]
         return one_sa::run(args.workers, args.seconds, args.json);
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Check, Patient};
 use crate::exit::describe;
-use crate::verbs::{Listener, find_library, probe};
+use crate::preload::{Listener, find_library, probe};
 
 /// As IKE daemons are called in `/proc/PID/comm`.
 const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "iked"];

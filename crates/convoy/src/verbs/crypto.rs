@@ -89,7 +89,7 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
     }
     #[cfg(not(feature = "provider"))]
     if args.pid.is_some() || args.provider_stats.is_some() {
-        return Err(super::left_out("crypto --pid` and `--provider-stats"));
+        return Err(crate::exit::left_out("crypto --pid` and `--provider-stats"));
     }
     #[cfg(feature = "provider")]
     if let Some(pid) = args.pid {
