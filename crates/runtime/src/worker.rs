@@ -19,8 +19,9 @@ use convoy_engine::front::{Sharing, WorkerLoad};
 use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
 use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound, PathMtuNews};
-use convoy_ipsec::pipeline::{PipelineConfig, PipelineParts};
+use convoy_ipsec::pipeline::{
+    HandOff, Inbound, Outbound, PathMtuNews, PipelineConfig, PipelineParts,
+};
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::SpdId;

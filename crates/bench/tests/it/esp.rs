@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use convoy_bench::esp::cores::Cores;
-use convoy_bench::esp::goal;
 use convoy_bench::esp::measure::{DirectionCost, measure};
-use convoy_bench::esp::report;
 use convoy_bench::esp::rig::{Rig, RigError, Task};
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
 use convoy_bench::esp::workers::{Division, rates};
+use convoy_bench::esp::{goal, report};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::suite;

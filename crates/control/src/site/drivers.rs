@@ -4,8 +4,7 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, Suite};
-use convoy_engine::registry::{DriverRule, DriverRules};
-use convoy_engine::registry::{Purpose, Registry, RegistryError};
+use convoy_engine::registry::{DriverRule, DriverRules, Purpose, Registry, RegistryError};
 
 use super::daemon_sas;
 use super::fields::{tables, transposed};

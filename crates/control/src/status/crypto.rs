@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use convoy_crypto::{Cpu, Suite, Tier};
-use convoy_engine::registry::Drivers;
-use convoy_engine::registry::{Driver, SelfTest, algorithm};
+use convoy_engine::registry::{Driver, Drivers, SelfTest, algorithm};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::suite::EspSuite;
 use serde::{Deserialize, Serialize};

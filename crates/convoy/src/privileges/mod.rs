@@ -25,7 +25,7 @@ use rustix::thread::CapabilitySet;
 use crate::exit::describe;
 use limits::{Landlock, SyscallFilter};
 
-pub use limits::Limits;
+pub(crate) use limits::Limits;
 pub(crate) use memory::{keep_private, keep_private_for_now};
 
 /// The helper gives up everything but the right for that.

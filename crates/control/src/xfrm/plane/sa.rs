@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{KeyError, Suite};
-use convoy_engine::registry::Drivers;
-use convoy_engine::registry::{Ready, RegistryError};
+use convoy_engine::registry::{Drivers, Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
