@@ -1,4 +1,4 @@
-//! What workers tell, in words for the log.
+//! Events of workers, in words for the log.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use convoy_wire::FlowKey;
 
 use crate::status::Level;
 
-/// How urgent an event is, and one line about it: which SA, what happened, what to do. No keys.
+/// Urgency of an event, and one line about it: which SA, what happened, what to do. No keys.
 ///
 /// The SA's name is that of the picture of now; an SA that is gone has none. `spd` is the database
 /// that the plain interface asks.

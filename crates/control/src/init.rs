@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::site::Backend;
 
-/// What the pair shall be.
+/// Properties of the pair.
 #[derive(Clone, Debug)]
 pub struct PairOptions {
     /// The gateways, named `left` and `right` unless changed.
@@ -50,7 +50,7 @@ pub struct SideOptions {
 /// The interfaces of a gateway that forwards between them.
 #[derive(Clone, Debug)]
 pub struct DirectOptions {
-    /// How packets come and go on both sides.
+    /// Input and output of packets on both sides.
     pub backend: Backend,
     /// Name of the interface on the wire side. On the plain side it is
     /// [`SideOptions::interface`].
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// Why a pair was not made or not written.
+/// A pair was not made or not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
@@ -125,7 +125,7 @@ pub enum InitError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// No random numbers.
@@ -136,7 +136,7 @@ pub enum InitError {
 /// Makes a pair with keys and SPIs from the system's random numbers.
 ///
 /// # Errors
-/// When the options do not fit together, or there are no random numbers.
+/// Fails if the options do not fit together, or there are no random numbers.
 pub fn pair(options: &PairOptions) -> Result<Pair, InitError> {
     let (left, right) = (&options.left, &options.right);
     for side in [left, right] {
@@ -226,7 +226,7 @@ fn state_folder(name: &str) -> String {
     format!("{name}.state")
 }
 
-/// What both files say of one direction.
+/// SPI and key of one direction, in both files.
 struct Sa {
     spi: u32,
     key: Zeroizing<String>,

@@ -1,6 +1,6 @@
 //! From site file to published snapshot; leases, status, reload.
 //!
-//! What a running gateway does besides moving packets:
+//! A running gateway does this besides moving packets:
 //!
 //! * [`site`] reads the TOML site file into a typed [`site::Site`], or tells every error in it;
 //! * [`init`] writes a pair of such files to begin with;

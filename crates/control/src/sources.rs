@@ -15,7 +15,7 @@ pub struct Absent {
     pub address: IpAddr,
     /// The name of one of the SAs.
     pub sa: Arc<str>,
-    /// How many there are.
+    /// Number of these SAs.
     pub count: usize,
 }
 

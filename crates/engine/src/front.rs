@@ -1,4 +1,4 @@
-//! What pipelines see of engines: jobs in, finished jobs out, in order within an SA.
+//! Interface of engines to pipelines: jobs in, finished jobs out, in order within an SA.
 
 mod checks;
 mod keys;
@@ -39,7 +39,7 @@ struct AtOnce {
     done: JobBurst,
 }
 
-/// What has happened since the front end was made.
+/// Numbers of events since the front end was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests that the engine took.
@@ -74,7 +74,7 @@ pub struct Counts {
     pub late: u64,
 }
 
-/// Where an engine stands.
+/// State of an engine that works elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It works.
@@ -184,7 +184,7 @@ impl Front {
         }
     }
 
-    /// Whether polling is of use at once. Otherwise the worker may sleep until the engine wakes it, or until
+    /// True if polling is of use at once. Otherwise the worker may sleep until the engine wakes it, or until
     /// [`Self::wake_at`].
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -194,7 +194,7 @@ impl Front {
         }
     }
 
-    /// When the worker must poll again though nothing woke it; `None` for never.
+    /// Time at which the worker must poll again though nothing woke it, in nanoseconds; `None` for never.
     #[must_use]
     pub fn wake_at(&self) -> Option<u64> {
         match &self.0 {
@@ -203,7 +203,7 @@ impl Front {
         }
     }
 
-    /// What has happened; all zero without an engine.
+    /// Numbers of events so far; all zero without an engine that works elsewhere.
     #[must_use]
     pub fn counts(&self) -> Counts {
         match &self.0 {
@@ -212,7 +212,7 @@ impl Front {
         }
     }
 
-    /// Where the engine stands; `None` without one.
+    /// State of the engine; `None` without one that works elsewhere.
     #[must_use]
     pub fn standing(&self) -> Option<Standing> {
         match &self.0 {
@@ -230,7 +230,7 @@ impl Front {
         }
     }
 
-    /// Whether all jobs that were taken before a mark have been given out.
+    /// True if all jobs that were taken before a mark have been given out.
     #[inline]
     #[must_use]
     pub fn has_passed(&self, mark: u64) -> bool {
@@ -241,7 +241,7 @@ impl Front {
         }
     }
 
-    /// Whether no job under `id` is under way: all that were taken have been given out.
+    /// True if no job under `id` is under way: all that were taken have been given out.
     #[must_use]
     pub fn is_idle(&self, id: KeyId) -> bool {
         let is_of = |job: &Job| job.key == id;
@@ -252,7 +252,7 @@ impl Front {
         }
     }
 
-    /// Whether the engine works for the key under `id`; without an engine nothing does.
+    /// True if an engine that works elsewhere does the jobs of the key under `id`.
     #[must_use]
     pub fn is_offloaded(&self, id: KeyId) -> bool {
         match &self.0 {
@@ -261,7 +261,7 @@ impl Front {
         }
     }
 
-    /// Whether the engine, which works, refused the key under `id`, so that software works for it.
+    /// True if the engine, which works, refused the key under `id`, so that software works for it.
     #[must_use]
     pub fn is_refused(&self, id: KeyId) -> bool {
         match &self.0 {

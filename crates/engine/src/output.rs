@@ -4,7 +4,7 @@ use convoy_packet::Frame;
 
 use crate::Status;
 
-/// Where an engine puts the result of one job.
+/// Frame and status into which an engine puts the result of one job.
 #[derive(Debug)]
 pub struct Output {
     pub(crate) frame: Frame,
@@ -43,7 +43,7 @@ impl Output {
         self.status = status;
     }
 
-    /// How the job ended.
+    /// State of the job.
     #[inline]
     #[must_use]
     pub const fn status(&self) -> Status {

@@ -1,4 +1,4 @@
-//! What engines there are, by name and priority, and what drivers compute with.
+//! Engines, by name and priority, and drivers, which do the computing.
 //!
 //! An engine says where jobs are done; a [`Driver`] is an implementation of one algorithm. A [`Registry`]
 //! holds drivers in the manner of Linux's crypto API: algorithms have the names that a kernel gives them,
@@ -43,7 +43,7 @@ pub struct Entry {
     pub name: &'static str,
     /// The highest one is taken when none is named.
     pub priority: u16,
-    /// What it is, in one line.
+    /// Description in one line.
     pub about: &'static str,
     make: fn() -> Front,
 }

@@ -1,4 +1,4 @@
-//! What Convoy changes on the host, and takes back.
+//! Changes that Convoy makes on the host, and takes back.
 //!
 //! A [`Plan`] is a list of [`Change`]s: interfaces up, MTUs, addresses, routes, kernel settings.
 //! It can be read out before anything happens ([`Plan::describe`]), is applied as a whole or not

@@ -1,4 +1,4 @@
-//! What the kernel knows of the way to others: neighbours, and where routes lead from an interface.
+//! Ways to others, as the kernel knows them: neighbours, and next hops of routes from an interface.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ pub struct Neighbour {
     pub stale: bool,
 }
 
-/// Where a route leads, seen from one interface.
+/// Next step of a route, seen from one interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextHop {
     /// Through it, to the destination itself.

@@ -1,5 +1,5 @@
-//! What the SPD and the SAD cost at scale: look-ups with a warm and a cold cache, the curve over
-//! the number of policies and of their shapes, and single changes with 100,000 of everything.
+//! Cost of the SPD and the SAD at scale: look-ups with a warm and a cold cache, the curve over the
+//! number of policies and of their shapes, and single changes with 100,000 of everything.
 //!
 //! Cycles are those of the time-stamp counter. Run it on an idle machine:
 //! `cargo run --release -p convoy-ipsec --example spd_scale`
@@ -128,7 +128,7 @@ fn branch(n: u32) -> Fallible<Policy> {
     Ok(protect(n, 100, prefix(10, 0, 8)?, prefix(11, n << 7, len)?))
 }
 
-/// What a gateway with many branches has: an exception in front, the branches, and a net behind.
+/// Policies of a gateway with many branches: an exception in front, the branches, and a net behind.
 fn gateway(n: u32) -> Fallible<Spd> {
     let mut spd = Spd::default();
     let exception = protect(0, 1, prefix(10, 0, 8)?, prefix(10, 0, 8)?);

@@ -9,8 +9,8 @@ use crate::counter::Counter;
 use crate::lifetime::Usage;
 use crate::replay::Floor;
 
-/// What the owning worker publishes about an SA. What every packet changes comes first and fits one
-/// cache line.
+/// Figures that the owning worker publishes about an SA. Those that every packet changes come first
+/// and fit one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct SaCounters {
@@ -18,14 +18,14 @@ pub struct SaCounters {
     pub packets: Counter,
     /// Inner bytes protected or accepted.
     pub bytes: Counter,
-    /// When the last such packet passed, in nanoseconds of the worker's monotonic clock
+    /// Time at which the last such packet passed, in nanoseconds of the worker's monotonic clock
     /// (0: never).
     pub last_packet_ns: Counter,
     /// Outbound: last sequence number used.
     pub sequence: Counter,
     /// Inbound: right edge of the anti-replay window, where windows that begin later begin.
     pub floor: Floor,
-    /// What it has used of its lifetime.
+    /// Used part of its lifetime.
     pub usage: Usage,
     /// Inbound: a word that outlives the process, if there is one. The right edge of the window stands
     /// there before a packet that moved it goes further.

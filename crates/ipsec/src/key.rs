@@ -22,7 +22,7 @@ pub struct SaKeyMaterial {
     integrity: SecretBytes,
 }
 
-/// Why keys do not fit their suite; says nothing of their content.
+/// Keys do not fit their suite. The error says nothing of their content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyMisfit {
     /// ESP does not take the suite.
@@ -77,7 +77,7 @@ impl SaKeyMaterial {
         Ok(Self { suite, cipher, integrity })
     }
 
-    /// What the keys are for.
+    /// Algorithms that the keys are for.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite.suite()
@@ -117,9 +117,9 @@ impl SaKeyMaterial {
         self.integrity.expose()
     }
 
-    /// What sequence numbers belong to, in two parts. Where nonces are made of them this is key and
-    /// salt alone: two suites or MACs over one key and salt would repeat nonces all the same. Else
-    /// it is both keys. Every caller of this is a place to review.
+    /// Key material that sequence numbers belong to, in two parts. Where nonces are made of them
+    /// this is key and salt alone: two suites or MACs over one key and salt would repeat nonces all
+    /// the same. Else it is both keys. Every caller of this is a place to review.
     #[must_use]
     pub fn expose_identity(&self) -> [&[u8]; 2] {
         match self.suite.salt_bytes() {
@@ -128,14 +128,14 @@ impl SaKeyMaterial {
         }
     }
 
-    /// Whether both are one key, so that both would make the same nonces, or, of a suite without
+    /// True if both are one key, so that both would make the same nonces, or, of a suite without
     /// (AES-CBC, NULL), use one sequence of numbers for two. The length of the ICV does not count.
     #[must_use]
     pub fn same_nonces(&self, other: &Self) -> bool {
         self.expose_identity() == other.expose_identity()
     }
 
-    /// Whether both are the same suite with the same keys and salt, so that what was set up with one
+    /// True if both are the same suite with the same keys and salt, so that what was set up with one
     /// does for the other.
     #[must_use]
     pub fn same_in_all(&self, other: &Self) -> bool {

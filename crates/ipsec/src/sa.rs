@@ -34,7 +34,7 @@ pub struct SaSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReqId(pub u32);
 
-/// Which of the two protocols an SA uses.
+/// One of the two protocols that an SA may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IpsecProtocol {
     /// RFC 4303.
@@ -56,12 +56,12 @@ impl IpsecProtocol {
     }
 }
 
-/// What ESP or AH protects (RFC 4303 section 3.1, RFC 4302 section 3.1).
+/// Part of a packet that ESP or AH protects (RFC 4303 section 3.1, RFC 4302 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The whole inner packet, behind a new outer header.
     Tunnel,
-    /// What follows the IP header; the header stays in front.
+    /// Bytes behind the IP header; the header stays in front.
     Transport,
 }
 
@@ -76,7 +76,7 @@ pub struct UdpEncap {
     pub keepalive: Option<Duration>,
 }
 
-/// What becomes of the don't-fragment bit of an IPv4 outer header (RFC 4301 section 8.1).
+/// Treatment of the don't-fragment bit of an IPv4 outer header (RFC 4301 section 8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DfPolicy {
     /// As in the inner header; set for IPv6 inside, but for packets of up to 1280 bytes over a path
@@ -97,15 +97,15 @@ pub enum DscpPolicy {
     Fixed(Dscp),
 }
 
-/// How the outer header of a tunnel is made.
+/// Rules for making the outer header of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterHeader {
     /// Don't-fragment bit.
     pub df: DfPolicy,
     /// DSCP.
     pub dscp: DscpPolicy,
-    /// Whether ECN is carried through the tunnel (RFC 6040 normal mode) or not offered outside
-    /// (compatibility mode).
+    /// True if ECN is carried through the tunnel (RFC 6040 normal mode), false if it is not offered
+    /// outside (compatibility mode).
     pub ecn: bool,
     /// TTL or hop limit.
     pub hop_limit: u8,
@@ -195,7 +195,7 @@ pub struct SaSpec {
     /// The first bytes of the nonce (RFC 4106 section 4; RFC 3686 calls them nonce). AES-CCM uses
     /// three (RFC 4309 section 4), AES-CBC and NULL none.
     pub salt: Salt,
-    /// When it should be replaced, and when it ends.
+    /// Limits at which it should be replaced, and limits at which it ends.
     pub lifetime: Lifetime,
     /// The worker that owns the hot state.
     pub worker: WorkerId,
@@ -231,7 +231,7 @@ pub struct OutboundSpec {
     /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
     /// [`AhSuite`](crate::suite::AhSuite)).
     pub key: Shared<SealKey>,
-    /// Whether the source address is an address of this host. As long as it is not, nothing is sent.
+    /// True if the source address is an address of this host. As long as it is not, nothing is sent.
     pub source_is_here: bool,
     /// Outer header rules; tunnel mode only.
     pub outer: OuterHeader,
@@ -243,7 +243,7 @@ pub struct OutboundSpec {
     /// Send a dummy packet when nothing was sent for so long (RFC 4303 section 2.6), as long as
     /// `pad_to` says, if it does. ESP in tunnel mode only.
     pub dummy_every: Option<Duration>,
-    /// Which sequence numbers may be used; shared by every record of the same key.
+    /// Sequence numbers that may be used; shared by every record of the same key.
     pub lease: Shared<Lease>,
 }
 
@@ -263,7 +263,7 @@ impl OutboundSpec {
         self.counters.prefetch();
     }
 
-    /// Whether a packet of this flow is one that the SA sent, as to its outer header.
+    /// True if a packet of this flow is one that the SA sent, judged by its outer header.
     pub(crate) fn has_sent(&self, flow: &FlowKey) -> bool {
         let Endpoints { local, remote } = self.endpoints;
         let is_between = || (flow.src_addr(), flow.dst_addr()) == (local, remote);
@@ -297,11 +297,11 @@ pub struct InboundSpec {
     /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
     /// [`AhSuite`](crate::suite::AhSuite)).
     pub key: Shared<OpenKey>,
-    /// Whether the SA has a selector of its own that names the peer's host: in transport mode, what
+    /// True if the SA has a selector of its own that names the peer's host: in transport mode, what
     /// it carries must then have come from `endpoints.remote` also in UDP (RFC 4301 section 5.2,
     /// step 4).
     pub from_peer_only: bool,
-    /// Whether congestion marks of the outer header reach the inner one (RFC 6040).
+    /// True if congestion marks of the outer header reach the inner one (RFC 6040).
     pub ecn: bool,
     /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
     pub replay_window: u32,

@@ -1,4 +1,4 @@
-//! What nonces begin with.
+//! First bytes of nonces.
 
 use std::fmt;
 

@@ -45,7 +45,7 @@ struct Stored {
     policy: Arc<Policy>,
     meant_for: MeantFor,
     order: u32,
-    /// What it decided.
+    /// Counts of what it decided.
     uses: Arc<PolicyUse>,
 }
 
@@ -75,11 +75,11 @@ pub struct Spd {
     /// Tells these policies from all others of this process; 0 for none at all.
     stamp: u64,
     outbound: Side,
-    /// What comes in for this host.
+    /// Policies for what comes in for this host.
     inbound: Side,
-    /// What comes in for others.
+    /// Policies for what comes in for others.
     forwarded: Side,
-    /// How many policies are in one of these two alone.
+    /// Number of policies that are in one of these two alone.
     one_sided: usize,
     /// This host's addresses, once they are known.
     hosts: Option<Hosts>,
@@ -187,7 +187,7 @@ impl Spd {
         Ok(id)
     }
 
-    /// Whether a policy means something, is not there yet, and fits.
+    /// Refuses a policy that means nothing, is there already, or does not fit.
     fn is_new(
         &self,
         side: &Side,
@@ -316,7 +316,7 @@ impl Spd {
         self.stamp = new_stamp();
     }
 
-    /// Whether an outbound policy protects or discards a packet that is on its way to the plain side, instead
+    /// True if an outbound policy protects or discards a packet that is on its way to the plain side, instead
     /// of it getting there.
     #[must_use]
     pub fn sends_on(&self, flow: &FlowKey) -> bool {
@@ -331,7 +331,7 @@ impl Spd {
         self.sends_on(flow) && !self.transit.is_martian(flow)
     }
 
-    /// Whether a packet is for somebody behind a tunnel, whatever policies say of it.
+    /// True if a packet is for somebody behind a tunnel, whatever policies say of it.
     #[must_use]
     pub fn is_behind_tunnel(&self, flow: &FlowKey) -> bool {
         self.transit.is_behind_tunnel(flow)
@@ -425,13 +425,13 @@ impl Spd {
         self.policies.get(id.0).map(|stored| &stored.policy)
     }
 
-    /// Which packets that come in a policy means, of those that its selector does.
+    /// Incoming packets that a policy means, of those that its selector does.
     #[must_use]
     pub fn meant_for(&self, id: PolicyId) -> Option<MeantFor> {
         self.policies.get(id.0).map(|stored| stored.meant_for)
     }
 
-    /// What a policy has decided since it came; `None` for one that protects, whose SAs count.
+    /// Counts of what a policy has decided since it came; `None` for one that protects, whose SAs count.
     #[must_use]
     pub fn uses(&self, id: PolicyId) -> Option<&PolicyUse> {
         let stored = self.policies.get(id.0)?;
@@ -446,7 +446,7 @@ impl Spd {
         }
     }
 
-    /// How many questions a policy has decided since it came.
+    /// Number of questions that a policy has decided since it came.
     #[must_use]
     pub fn questions(&self, id: PolicyId) -> u64 {
         self.policies.get(id.0).map_or(0, |stored| stored.uses.questions())
@@ -457,19 +457,19 @@ impl Spd {
         self.policies.iter().map(|(id, stored)| (PolicyId(id), &stored.policy))
     }
 
-    /// How many policies there are.
+    /// Number of policies.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.policies.len()
     }
 
-    /// Whether there is no policy.
+    /// True if there is no policy.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many shapes the policies of a direction have, for IPv4 and IPv6. A packet that no cache
+    /// Number of shapes of a direction's policies, for IPv4 and IPv6. A packet that no cache
     /// knows asks as many tables, unless a policy that was found has a lower priority number than any
     /// in the rest.
     #[must_use]
@@ -505,7 +505,7 @@ impl Spd {
     }
 }
 
-/// Whether a policy is one of those for what leaves, for what comes in for this host, and for others.
+/// Sides that have a policy: what leaves, what comes in for this host, and what comes in for others.
 const fn which(direction: Direction, meant_for: MeantFor) -> [bool; 3] {
     match direction {
         Direction::Outbound => [true, false, false],

@@ -1,4 +1,4 @@
-//! What would become of a packet, worked out from a picture and touching nothing.
+//! Treatment that a packet would get, worked out from a picture and touching nothing.
 //!
 //! The pipelines decide the same for packets that are there; `tests/it/trace.rs` holds the two together.
 
@@ -31,7 +31,7 @@ pub struct Packet {
     pub interface: InterfaceId,
 }
 
-/// What becomes of a packet.
+/// Treatment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is sent through its SA.
@@ -43,7 +43,7 @@ pub enum Outcome {
     Fragmented {
         /// The longest fragment that passes, in bytes.
         room: usize,
-        /// How many there are.
+        /// Number of fragments.
         pieces: usize,
     },
     /// It came through the right SA and goes on to the plain side.
@@ -64,7 +64,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Why it is dropped, if it is.
+    /// Cause of the drop, if the packet is dropped.
     #[must_use]
     pub const fn reason(self) -> Option<DropReason> {
         match self {
@@ -82,7 +82,7 @@ pub struct PacketTrace {
     pub decision: Option<Decision>,
     /// Its SA.
     pub slot: Option<SaSlot>,
-    /// What becomes of it.
+    /// Treatment of the packet.
     pub outcome: Outcome,
 }
 
@@ -142,14 +142,14 @@ pub fn inbound(
     }
 }
 
-/// Whether a packet of an SA in transport mode is not its peer's, and no NAT explains it.
+/// True if a packet of an SA in transport mode is not its peer's, and no NAT explains it.
 fn is_between_others(sa: &InboundSpec, flow: &FlowKey) -> bool {
     let may_change = sa.encap.is_some() && !sa.from_peer_only;
     let is_peers = flow.src_addr() == sa.endpoints.remote || may_change;
     sa.mode == Mode::Transport && !is_peers
 }
 
-/// What the SA does with a packet of its own.
+/// Treatment that the SA gives a packet of its own.
 fn protect(sa: &OutboundSpec, packet: &Packet, now: Now) -> Outcome {
     let last = match sa.counters.sequence.get() {
         0 => sa.lease.used().get(),
@@ -215,7 +215,7 @@ fn lengths(sa: &OutboundSpec, payload: usize, room: usize) -> Option<Lengths> {
     })
 }
 
-/// Whether a packet fits the path, and what happens if not: RFC 4301 section 8.2.
+/// Compares a packet with the path, and says what happens if it does not fit: RFC 4301 section 8.2.
 fn fit(sa: &OutboundSpec, packet: &Packet) -> Outcome {
     let version = packet.flow.version;
     let udp = if sa.encap.is_some() { UDP_HEADER } else { 0 };

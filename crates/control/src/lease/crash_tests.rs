@@ -33,7 +33,7 @@ pub(super) struct Medium {
     dead: bool,
     /// Decides what survives.
     pub(super) dice: u64,
-    /// Where the edge is when the next write returns.
+    /// Counters that the next write moves, and their edge when it returns.
     during_write: Option<(Arrivals, u64)>,
 }
 
@@ -203,7 +203,7 @@ pub(super) fn acquire_one(ledger: &mut Ledger) -> Arrivals {
     acquire_counted(ledger, &[material(1)], 10).unwrap().1.remove(0)
 }
 
-/// What a worker tells of an inbound SA.
+/// Counters that a worker keeps of an inbound SA.
 #[derive(Debug, Clone)]
 pub(super) struct Arrivals(pub(super) Arc<SaCounters>);
 
@@ -275,7 +275,7 @@ fn lives() -> impl Strategy<Value = Vec<Life>> {
     prop::collection::vec((prop::collection::vec(step(), 0..20), end(), any::<bool>()), 1..12)
 }
 
-/// What the world has seen of each key.
+/// Numbers of one key that the world has seen.
 #[derive(Default, Clone, Copy)]
 struct Seen {
     used: u64,

@@ -23,7 +23,7 @@ impl HashKey {
     /// A fresh one.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// Fails if the system gives no random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(bytes.as_mut())?;

@@ -44,12 +44,12 @@ impl BootId {
     }
 }
 
-/// What is remembered of one key.
+/// State of one key that is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) id: RecordId,
     pub(super) direction: Direction,
-    /// Whether its key may not be used any more: a copy of this machine has it, too.
+    /// True if its key may not be used any more: a copy of this machine has it, too.
     pub(super) is_spent: bool,
     /// Outbound: the first number not leased. Inbound: the right edge of the window.
     pub(super) number: u64,
@@ -65,14 +65,14 @@ pub(super) struct Record {
 pub(super) struct Image {
     pub(super) generation: u64,
     pub(super) boot: Option<BootId>,
-    /// Whether it was written by an orderly end, when all numbers were exact.
+    /// True if it was written by an orderly end, when all numbers were exact.
     pub(super) clean: bool,
-    /// What it is tied to; nothing in one that the version before wrote.
+    /// Identifiers that it is tied to; none in one that the version before wrote.
     pub(super) binding: Binding,
     pub(super) records: Vec<Record>,
 }
 
-/// Why bytes are no image.
+/// Error of bytes that are no image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadImage {
     /// Torn, damaged, or of another folder.

@@ -1,4 +1,4 @@
-//! What is leased and what was accepted: pure bookkeeping, driven by the keeper's thread.
+//! Pure bookkeeping of leased and accepted numbers, driven by the keeper's thread.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -73,7 +73,7 @@ struct Leased {
 struct Floored {
     at: RecordAt,
     counters: Arc<SaCounters>,
-    /// Where it is by the record.
+    /// Edge and counts by the record.
     noted: Progress,
     /// Packets accepted when it was looked at last.
     seen: u64,
@@ -81,12 +81,12 @@ struct Floored {
     synced: Progress,
     pace_written: u64,
     pace_synced: u64,
-    /// How far the edge may move after the last sync, as the synced image says.
+    /// Distance that the edge may move after the last sync, as the synced image says.
     granted_synced: u64,
 }
 
 impl Floored {
-    /// How far it is by now.
+    /// Looks at the counters for the progress by now.
     fn look(&mut self) -> Progress {
         let (edge, packets) = (self.counters.floor.get().get(), self.counters.usage.packets.get());
         let next = self.noted.next(edge, packets, self.seen);
@@ -102,7 +102,7 @@ impl Floored {
         allowance(self.pace_synced, LEAST_ALLOWANCE_SYNCED)
     }
 
-    /// Whether half of what the synced image allows is used up.
+    /// True if more than half of what the synced image allows is used up.
     fn is_hasty(&self) -> bool {
         self.counters.floor.get().get().saturating_sub(self.synced.edge) > self.granted_synced / 2
     }
@@ -115,10 +115,11 @@ pub(super) struct Ledger {
     leased: Vec<Leased>,
     floored: Vec<Floored>,
     unsynced: bool,
-    /// Whether it is to be written that no key may be used any more.
+    /// True if it is to be written that no key may be used any more.
     is_spending: bool,
     last_sync: Instant,
-    /// When the folder was found to be what its path names; `None` once something failed since.
+    /// Time when the folder was found to be what its path names; `None` once something failed
+    /// since.
     last_look: Option<Instant>,
 }
 
@@ -263,7 +264,7 @@ impl Ledger {
     /// Looks at all counters and writes what must be written.
     ///
     /// # Errors
-    /// When the storage failed; then nothing was granted, and the next tick tries again.
+    /// Fails if the storage failed; then nothing was granted, and the next tick tries again.
     pub(super) fn tick(&mut self, now: Instant) -> io::Result<Wrote> {
         // Large leases and quiet peers cause no writes for long.
         if self.last_look.is_none_or(|last| now.duration_since(last) >= LOOK_INTERVAL) {
@@ -365,7 +366,7 @@ impl Ledger {
         }
     }
 
-    /// How many numbers are leased at a time, of leases that are watched.
+    /// Sets the count of numbers leased at a time, of leases that are watched.
     pub(super) fn set_blocks<'a>(&mut self, blocks: impl Iterator<Item = (&'a Arc<Lease>, u64)>) {
         let blocks: HashMap<_, _> = blocks.map(|(lease, block)| (place(lease), block)).collect();
         for leased in &mut self.leased {
@@ -396,7 +397,7 @@ impl Ledger {
     /// never be used any more, by a later life either.
     ///
     /// # Errors
-    /// When that cannot be written; each tick tries again.
+    /// Fails if that cannot be written; each tick tries again.
     pub(super) fn spend(&mut self) -> io::Result<()> {
         self.leased.clear();
         self.floored.clear();
@@ -431,7 +432,7 @@ impl Ledger {
     }
 }
 
-/// What a tick did.
+/// Effect of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrote {
     Nothing,
@@ -439,7 +440,7 @@ pub(super) enum Wrote {
     Synced,
 }
 
-/// Where something shared lies: what is alive never shares a place.
+/// Address of something shared: what is alive never shares an address.
 fn place<T>(shared: &Arc<T>) -> usize {
     Arc::as_ptr(shared).addr()
 }

@@ -19,7 +19,7 @@ use super::policy;
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::Draft;
 
-/// Why static keys need the folder, for people.
+/// Reason that static keys need the folder, for people.
 const WHY_STATE: &str = "RFC 4106 allows fixed keys only where no nonce can come twice, since two packets under one \
                          nonce reveal the authentication key, and no sequence number may come twice under any fixed \
                          key; the folder remembers across restarts which were used";
@@ -135,7 +135,7 @@ fn changed_by_others(
     }
 }
 
-/// Whether a folder is gone after a reboot.
+/// True if a folder is gone after a reboot.
 fn is_volatile(dir: &Path) -> bool {
     use nix::sys::statfs;
     let kind = statfs::statfs(dir).map(|fs| fs.filesystem_type());
@@ -174,7 +174,7 @@ fn same_name<'a>(
     }
 }
 
-/// What packets of an SA are told apart by where they arrive (RFC 4301 section 4.1).
+/// Properties by which packets of SAs are told apart where they arrive (RFC 4301 section 4.1).
 #[derive(PartialEq, Eq, Hash)]
 struct Receiver {
     direction: Direction,
@@ -512,8 +512,8 @@ fn overlap<'a>(
     }
 }
 
-/// Whether one of the two can never decide about anything the other one means, or both about the
-/// same packets at one priority.
+/// True if one of the two can never decide about anything the other one means, or both decide about
+/// the same packets at one priority.
 fn same_selectors(a: &Policy, b: &Policy) -> bool {
     if a.protocol != b.protocol || a.upper != b.upper {
         return false;
@@ -525,7 +525,7 @@ fn same_selectors(a: &Policy, b: &Policy) -> bool {
     shared.count() == a.address_pairs().count().max(b.address_pairs().count())
 }
 
-/// Whether some packet's addresses and protocol match both; ports are not looked at.
+/// True if some packet's addresses and protocol match both; ports are not looked at.
 fn meet(a: &Policy, b: &Policy) -> bool {
     let meet = |x: &[Addresses], y: &[Addresses]| {
         x.iter().any(|one| y.iter().any(|other| one.overlaps(other)))

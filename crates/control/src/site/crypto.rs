@@ -11,10 +11,10 @@ use super::{cryptodev, drivers};
 
 /// Engines that can be named.
 const NAMES: &str = "\"inline\", \"workers\", \"pool\", \"cryptodev\" and \"model\"";
-/// Those with a section of their own.
+/// Engines with a section of their own.
 const OWN_SECTIONS: [&str; 3] = ["pool", "model", "cryptodev"];
 
-/// What the section says.
+/// Content of the section.
 pub(super) struct Section {
     pub(super) engine: CryptoEngine,
     pub(super) verify_every: u32,
@@ -125,7 +125,7 @@ fn engine(
     }
 }
 
-/// How workers share the cryptography with the engine.
+/// Reads how workers share the cryptography with the engine.
 fn shared_work(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
@@ -207,7 +207,7 @@ fn pool(
     Some(pin.into_iter().map(Some).collect())
 }
 
-/// What the device made of software is to do wrong.
+/// Reads the faults of the device made of software.
 fn model(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Vec<ModelFault>> {
     let faults = table.take("faults").map(|field| {
         let fields = field.many(report, "a list of faults such as [\"stall@2s\"]")?;
@@ -230,7 +230,7 @@ fn fault(field: Field<'_>, report: &mut Report<'_>) -> Option<ModelFault> {
 }
 
 impl std::str::FromStr for ModelFault {
-    /// What would be right.
+    /// Advice on what to write.
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

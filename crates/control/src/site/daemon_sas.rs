@@ -10,7 +10,7 @@ use super::reader::{At, Report, Table};
 /// The SAs that a rule is for, as it says.
 pub(super) struct Wanted {
     pub(super) sas: DaemonSas,
-    /// Where it names an interface.
+    /// Identifier of the interface, and its position in the file.
     if_id: Option<At<u32>>,
 }
 
@@ -30,7 +30,8 @@ pub(super) fn wanted(table: &mut Table<'_>, report: &mut Report<'_>) -> Option<W
 }
 
 impl Wanted {
-    /// Whether the section `[xfrm]` names the interface that is wanted: SAs of others are refused.
+    /// Checks that the section `[xfrm]` names the interface that is wanted: SAs of others are
+    /// refused.
     pub(super) fn has_interface(&self, xfrm: &Xfrm, report: &mut Report<'_>) -> Option<()> {
         let Some(At { value, place }) = &self.if_id else { return Some(()) };
         if *value == 0 || xfrm.interfaces.iter().any(|interface| interface.if_id == *value) {

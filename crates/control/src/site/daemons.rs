@@ -7,7 +7,7 @@ use super::fields::{interface, interface_address, mtu, path_in, socket, tables, 
 use super::model::{Plain, Wire, Xfrm, XfrmInterface};
 use super::reader::{At, Field, Report, Table, quote};
 
-/// Where the preloaded library looks, unless it is told otherwise.
+/// Socket to which the preloaded library connects, unless it is told otherwise.
 const SOCKET: &str = "/run/convoy/xfrm.sock";
 /// Interfaces at most: each costs every worker a queue.
 const INTERFACES_MAX: usize = 64;

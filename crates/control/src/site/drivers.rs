@@ -28,7 +28,7 @@ impl Known {
         Some(At { value: value.into(), place })
     }
 
-    /// Whether a driver works for the suite of an SA.
+    /// Checks that a driver works for the suite of an SA.
     pub(super) fn suits(
         &self,
         name: &At<Arc<str>>,

@@ -10,7 +10,7 @@ use zeroize::Zeroize;
 /// Largest key file that is read, in bytes.
 const MAX_KEY_FILE: u64 = 4096;
 
-/// Why a key was refused; says nothing of its content.
+/// Error of a refused key; says nothing of its content.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum KeyTextError {
     #[error("has an odd number of hexadecimal digits ({0})")]
@@ -45,7 +45,7 @@ fn nibble(digit: u8) -> u8 {
     }
 }
 
-/// Why a key file was refused.
+/// Error of a refused key file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeyFileError {
     #[error("cannot be read: {}", convoy_host::describe_io(.0))]

@@ -5,7 +5,7 @@ use convoy_host::Mark;
 use super::model::Marks;
 use super::reader::{Field, Place, Report, Table, quote};
 
-/// How many bits answers take, of packets' marks and of flows'.
+/// Number of bits that answers take, of packets' marks and of flows'.
 const OF_PACKETS: u32 = 4;
 const OF_FLOWS: u32 = 12;
 
@@ -51,7 +51,7 @@ pub(super) fn read(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<Mark
     is_sound.then_some(marks)
 }
 
-/// Whether no two have a bit in common; says of the first two that have.
+/// True if no two have a bit in common; reports the first two that have.
 fn are_apart(taken: &[Taken], section: &Place, report: &mut Report<'_>) -> bool {
     for (at, own) in taken.iter().enumerate() {
         let before = taken.iter().take(at).find(|other| other.mask & own.mask != 0);
@@ -135,7 +135,7 @@ fn bits(field: Field<'_>, report: &mut Report<'_>, width: u32) -> Option<u32> {
     None
 }
 
-/// Whether a mask has bits, and they lie together.
+/// True if a mask has bits, and they lie together.
 const fn is_run(mask: u32) -> bool {
     mask != 0 && (mask >> mask.trailing_zeros()).trailing_ones() == mask.count_ones()
 }

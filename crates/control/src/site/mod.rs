@@ -68,7 +68,7 @@ impl Site {
     /// be in the middle of a change.
     ///
     /// # Errors
-    /// When the file cannot be read, is no TOML, or names no gateway.
+    /// Fails if the file cannot be read, is no TOML, or names no gateway.
     pub fn control_socket_of(path: &Path) -> Result<PathBuf, SiteErrors> {
         let source = Source::read(path)?;
         let mut report = Report::new(&source);

@@ -2,7 +2,7 @@
 
 use super::source::has_secret_run;
 
-/// Whether a text can name a gateway, an SA or a policy.
+/// True if a text can name a gateway, an SA or a policy.
 pub(crate) fn is_name(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=64).contains(&text.len())

@@ -21,7 +21,7 @@ pub(super) struct Draft {
     pub(super) sa_in: Vec<At<String>>,
     /// The database it is in, if it is not the common one.
     pub(super) spd: Option<At<String>>,
-    /// Where the local and the remote addresses stand.
+    /// Position of the local and the remote addresses.
     pub(super) selector: Place,
     pub(super) built: Option<Policy>,
 }
@@ -171,7 +171,7 @@ fn acquire_fits(
 
 type Side = Option<(Place, Option<Vec<Addresses>>)>;
 
-/// Whether every address on one side has one of its IP version on the other.
+/// True if every address on one side has one of its IP version on the other.
 fn families_meet(local: &Side, remote: &Side, report: &mut Report<'_>) -> bool {
     let (Some((_, Some(local))), Some((place, Some(remote)))) = (local, remote) else {
         return false;

@@ -28,10 +28,10 @@ const DEFAULT_REPLAY_WINDOW: u64 = 1024;
 /// Seconds between NAT keepalives (RFC 3948 section 4).
 const DEFAULT_KEEPALIVE_S: u64 = 20;
 
-/// What the rest of the file says that an SA must agree with.
+/// Parts of the rest of the file that an SA must agree with.
 pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
-    /// Whether ciphers of old peers are allowed.
+    /// True if ciphers of old peers are allowed.
     pub(super) legacy: bool,
     pub(super) worker_count: u16,
     pub(super) udp_port: u16,
@@ -193,7 +193,7 @@ fn spi(field: Field<'_>, report: &mut Report<'_>) -> Option<At<Spi>> {
     Some(At { value, place: number.place })
 }
 
-/// Whether both are addresses of hosts, of one IP version, and not the same.
+/// True if both are addresses of hosts, of one IP version, and not the same.
 fn ends_fit(
     local: Option<&At<IpAddr>>,
     remote: Option<&At<IpAddr>>,
@@ -239,7 +239,7 @@ fn ends_fit(
     true
 }
 
-/// What both directions have beside names, addresses and key.
+/// Settings of both directions beside names, addresses and key.
 struct Common {
     encap: Option<UdpEncap>,
     esn: bool,
@@ -332,7 +332,7 @@ fn encap(
     })
 }
 
-/// What only outbound SAs have.
+/// Settings of outbound SAs alone.
 struct OutboundOnly {
     df: DfPolicy,
     dscp: DscpPolicy,

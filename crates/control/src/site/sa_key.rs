@@ -120,7 +120,7 @@ fn algorithm(suite: EspSuite) -> String {
     }
 }
 
-/// What `key` is put together from.
+/// Parts that `key` is put together from, in words.
 fn cipher_parts(suite: EspSuite) -> String {
     let key = suite.suite().key_bytes();
     match suite.salt_bytes() {
@@ -129,7 +129,7 @@ fn cipher_parts(suite: EspSuite) -> String {
     }
 }
 
-/// What a section gives of one key: digits, a file, both or neither.
+/// Fields of one key in a section: digits, a file, both or neither.
 struct Given<'s> {
     inline: Option<Field<'s>>,
     file: Option<Field<'s>>,

@@ -131,7 +131,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     })
 }
 
-/// Whether packets that policies protect are kept from leaving in clear.
+/// Reads whether packets that policies protect are kept from leaving in clear.
 fn leak_protection(
     root: &mut Table<'_>,
     report: &mut Report<'_>,
@@ -159,7 +159,7 @@ fn leak_protection(
     Some(is_on)
 }
 
-/// Whether SAs may have ciphers of old peers.
+/// Reads whether SAs may have ciphers of old peers.
 fn legacy(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<bool> {
     let Some(field) = root.take("legacy") else { return Some(false) };
     let place = field.place.clone();
@@ -207,7 +207,7 @@ fn namespace(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
     None
 }
 
-/// Where metrics are served unless the section says otherwise.
+/// Address on which metrics are served unless the section says otherwise.
 const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 
 fn metrics(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Metrics> {

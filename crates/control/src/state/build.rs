@@ -150,19 +150,19 @@ fn range(addresses: Addresses) -> AddressSelector {
         .map_or(AddressSelector::Any, AddressSelector::Range)
 }
 
-/// What becomes of each SA of the new site, in its order.
+/// Sources of the SAs of the new site, in its order.
 pub(super) struct Plan {
     pub(super) outbound: Vec<Origin<OutboundSpec>>,
     pub(super) inbound: Vec<Origin<InboundSpec>>,
 }
 
-/// Where an SA comes from.
+/// Source of an SA.
 pub(super) enum Origin<S> {
     /// Its nonces, or numbers, were in use before, by this record in this slot.
     Kept {
         slot: SaSlot,
         spec: Arc<S>,
-        /// Whether the suite and all keys are as they were: of a pair like AES-CTR with HMAC, the
+        /// True if the suite and all keys are as they were: of a pair like AES-CTR with HMAC, the
         /// nonces do not tell.
         same_key: bool,
     },
@@ -197,7 +197,7 @@ pub(super) fn plan(site: &Site, before: &Tables, keys: &SiteKeys<'_>) -> Plan {
     Plan { outbound: outbound.collect(), inbound: inbound.collect() }
 }
 
-/// What all records are made with.
+/// Inputs of all records.
 pub(super) struct Maker<'a> {
     pub(super) drivers: &'a Drivers,
     pub(super) wire_mtu: u16,

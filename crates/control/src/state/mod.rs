@@ -24,7 +24,7 @@ use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
 use crate::site::Site;
 use difference::Databases;
 
-/// Why a site cannot become the state of a gateway. Nothing was changed.
+/// A site cannot become the state of a gateway. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -36,7 +36,7 @@ pub enum StateError {
     KeyReused {
         /// Name of the SA.
         name: Arc<str>,
-        /// What changed with the key left as it was.
+        /// Change that was made with the key left as it was.
         what: &'static str,
     },
     /// There are SAs, but no state folder.
@@ -50,7 +50,7 @@ pub enum StateError {
     Key {
         /// Name of the SA.
         name: Arc<str>,
-        /// Why.
+        /// Error of the key.
         source: KeyError,
     },
     /// No driver works with an SA's key.
@@ -58,7 +58,7 @@ pub enum StateError {
     Driver {
         /// Name of the SA.
         name: Arc<str>,
-        /// Why.
+        /// Error of the registry.
         source: RegistryError,
     },
     /// Policies do not go together.
@@ -69,7 +69,7 @@ pub enum StateError {
     Associations(#[from] SnapshotError),
 }
 
-/// What a reload did.
+/// Changes that a reload made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReloadReport {
     /// SAs that came.
@@ -80,7 +80,7 @@ pub struct ReloadReport {
     pub sas_replaced: Vec<String>,
     /// SAs that went.
     pub sas_removed: Vec<String>,
-    /// How many SAs are as they were.
+    /// Number of SAs that are as they were.
     pub sas_unchanged: usize,
     /// Policies that came.
     pub policies_added: Vec<String>,
@@ -99,7 +99,7 @@ pub struct ReloadReport {
 }
 
 impl ReloadReport {
-    /// Whether nothing changed.
+    /// True if nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self
@@ -124,7 +124,7 @@ pub struct State {
     on_demand: HashSet<ReqId>,
     published: Arc<Published>,
     generation: u64,
-    /// Why its keys may not be used any more, if so.
+    /// Reason that its keys may not be used any more, if so.
     spent: Option<&'static str>,
 }
 
@@ -203,7 +203,7 @@ impl State {
         &self.drivers
     }
 
-    /// Where workers find the picture.
+    /// Place in which workers find the picture.
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         &self.published
@@ -215,7 +215,8 @@ impl State {
         self.databases.get(&self.site.plain.spd).map_or_else(SpdId::default, |database| database.id)
     }
 
-    /// What interfaces for daemons' SAs ask, in the site's order: each with its identifier.
+    /// Databases that interfaces for daemons' SAs ask, in the site's order: each with the
+    /// interface's identifier.
     pub fn interface_spds(&self) -> impl Iterator<Item = (u32, SpdId)> + '_ {
         self.site.xfrm_interfaces().iter().filter_map(|interface| {
             let database = self.databases.get(&Some(build::database_of(interface.if_id)))?;
@@ -228,7 +229,7 @@ impl State {
         self.databases.values().map(|database| database.id)
     }
 
-    /// How many pictures were published.
+    /// Number of pictures that were published.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -240,13 +241,14 @@ impl State {
         self.wire_mtu
     }
 
-    /// Why the state folder cannot be written at present, if so.
+    /// Reason that the state folder cannot be written at present, if so.
     #[must_use]
     pub fn lease_failure(&self) -> Option<String> {
         self.keeper.as_ref().and_then(LeaseKeeper::failure)
     }
 
-    /// Why the site's keys may not be used any more, if so. A reload with new keys ends that.
+    /// Reason that the site's keys may not be used any more, if so. A reload with new keys ends
+    /// that.
     #[must_use]
     pub fn spent(&self) -> Option<&'static str> {
         self.spent
@@ -292,7 +294,7 @@ impl State {
     /// Keeps in mind for later lives that the keys of the state folder may not be used any more.
     ///
     /// # Errors
-    /// When that cannot be written. It is tried again as long as this lives.
+    /// Fails if that cannot be written. It is tried again as long as this lives.
     pub fn spend_keys(&self) -> Result<(), LeaseError> {
         self.keeper.as_ref().map_or(Ok(()), LeaseKeeper::spend)
     }
@@ -307,7 +309,7 @@ impl State {
     /// the state instead, which skips some numbers and repeats none.
     ///
     /// # Errors
-    /// When the numbers could not be written; then some are skipped.
+    /// Fails if the numbers could not be written; then some are skipped.
     pub fn finish(self) -> Result<(), LeaseError> {
         self.keeper.map_or(Ok(()), LeaseKeeper::finish)
     }

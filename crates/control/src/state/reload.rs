@@ -183,7 +183,7 @@ fn by_name(site: &Site) -> HashMap<Arc<str>, &SitePolicy> {
     site.policies.iter().map(|policy| (policy.name.clone(), policy)).collect()
 }
 
-/// What a key keeps, by where it lies: the same as long as it is the same key.
+/// Address of what a key keeps: the same as long as it is the same key.
 fn lease_of(sa: &OutboundSpec) -> *const () {
     Arc::as_ptr(sa.lease.as_arc()).cast()
 }
@@ -220,7 +220,7 @@ fn missing<K: Eq + Hash + ToString, V, W>(
 }
 
 impl Tables {
-    /// How many of these SAs have other records than before.
+    /// Number of these SAs that have other records than before.
     fn differing(&self, before: &Self) -> usize {
         fn count<S>(now: &ByName<S>, before: &ByName<S>) -> usize {
             let same = |(name, (_, new)): &(&Arc<str>, &(_, Arc<S>))| {

@@ -1,4 +1,4 @@
-//! What somebody should know of.
+//! Conditions that somebody should know of.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A loss is critical from this part of a direction's packets on; a smaller one is worth a warning.
 const CRITICAL_SHARE: f64 = 0.01;
 
-/// What a picture says of health.
+/// Parts of a picture that tell of health.
 pub(super) struct Seen<'a> {
     pub(super) sas: &'a [SaStatus],
     pub(super) drops: &'a [Drops],
@@ -24,7 +24,7 @@ pub(super) struct Seen<'a> {
     pub(super) growing: Vec<&'a str>,
     /// Interfaces that cannot be used, with the reason.
     pub(super) broken: &'a [String],
-    /// What the gateway can do without and has not, with the reason.
+    /// Facilities that the gateway can do without and has not, with the reason.
     pub(super) lacking: &'a [String],
     pub(super) leases: &'a Leases,
 }
@@ -36,7 +36,7 @@ impl Seen<'_> {
         drops.packets_per_second.filter(|rate| *rate > 0.0)
     }
 
-    /// How bad a loss is beside what passes.
+    /// Severity of a loss beside what passes.
     fn weight(&self, lost: f64, way: Traffic) -> Level {
         let rate = |flow: Flow| flow.packets_per_second.unwrap_or(0.0);
         let passed = match way {
@@ -156,7 +156,7 @@ const TX_CAUSES: [(&str, &str); 5] = [
     ("tx-malformed", "their outer header does not suit the interface"),
 ];
 
-/// What somebody should know of.
+/// Finds conditions that somebody should know of.
 pub(super) fn health(seen: &Seen<'_>) -> Health {
     let mut found: Vec<(Level, String)> = Vec::new();
     for reason in seen.broken {
@@ -204,7 +204,7 @@ pub(super) fn health(seen: &Seen<'_>) -> Health {
     Health { level, reasons: found.into_iter().map(|(_, reason)| reason).collect() }
 }
 
-/// Why packets cannot be sent, as far as ports tell.
+/// Causes of packets that cannot be sent, as far as ports tell.
 fn tx_causes(growing: &[&str]) -> String {
     let mut text = String::new();
     for (counter, cause) in TX_CAUSES {

@@ -30,11 +30,11 @@ pub struct NamedCount<'a> {
     pub name: &'a str,
     /// Value.
     pub value: u64,
-    /// Whether it counts packets that the kernel dropped before they could be read.
+    /// True if it counts packets that the kernel dropped before they could be read.
     pub is_kernel_drop: bool,
 }
 
-/// What the status needs beyond the [`State`].
+/// Sources of the status beyond the [`State`].
 #[derive(Debug)]
 pub struct Inputs<'a> {
     /// Moment, in nanoseconds of the workers' monotonic clock.
@@ -47,13 +47,13 @@ pub struct Inputs<'a> {
     pub counts: &'a [NamedCount<'a>],
     /// Interfaces that cannot be used at present, each with the reason.
     pub broken: &'a [String],
-    /// What the gateway can do without and has not at present, each with the reason.
+    /// Facilities that the gateway can do without and has not at present, each with the reason.
     pub lacking: &'a [String],
-    /// What IKE daemons made, if they are served.
+    /// SAs and policies of IKE daemons, if they are served.
     pub daemons: Option<&'a Kernel>,
-    /// What keeps protected packets from leaving in clear.
+    /// Measures that keep protected packets from leaving in clear.
     pub leak_protection: Option<LeakProtection>,
-    /// What holds somebody who has taken the gateway over.
+    /// Limits on somebody who has taken the gateway over.
     pub confinement: Option<Confinement>,
 }
 
@@ -143,7 +143,7 @@ fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
     ports.chain(workers).map(|(name, value)| Count { name: name.to_owned(), value }).collect()
 }
 
-/// What each worker has and did.
+/// SAs and work of each worker.
 fn by_worker(inputs: &Inputs<'_>, sas: &[SaStatus]) -> Vec<WorkerStatus> {
     let mut workers: Vec<_> = (0..)
         .zip(inputs.workers)

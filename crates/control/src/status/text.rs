@@ -265,7 +265,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
     out
 }
 
-/// How many numbers may be used before the next lease; of an SA without leases nothing.
+/// Count of numbers that may be used before the next lease; `-` for an SA without leases.
 fn leased(sequence: u64, leased_until: u64) -> String {
     match leased_until {
         u64::MAX => "-".to_owned(),
@@ -273,7 +273,7 @@ fn leased(sequence: u64, leased_until: u64) -> String {
     }
 }
 
-/// What is left until an SA ends, or until it should be replaced if it never ends by itself.
+/// Remainder until an SA ends, or until it should be replaced if it never ends by itself.
 fn life(lifetime: Option<&LifetimeStatus>) -> String {
     let Some(lifetime) = lifetime else { return "no limit".to_owned() };
     let parts = |left: &LifetimeLeft| {
@@ -512,7 +512,7 @@ impl Table {
     }
 }
 
-/// Whether a cell is a number, perhaps with a unit, or stands for one.
+/// True if a cell is a number, perhaps with a unit, or stands for one.
 fn is_number(cell: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit() || c == ' ' || c == '.';
     let unit = cell.trim_start_matches(digits);

@@ -9,7 +9,7 @@ use convoy_ipsec::suite::AhSuite;
 use convoy_xfrm::names::{self, Known};
 use convoy_xfrm::{Aead, Algorithm, AlgorithmName, Errno, Key, Refusal, SaProtocol, Transform};
 
-/// What an SA of this protocol with these algorithms uses.
+/// Protocol and keys of an SA with these algorithms.
 ///
 /// # Errors
 /// As a kernel: `ENOSYS` for an algorithm that Convoy does not have, `EPROTONOSUPPORT` for a protocol,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What strongSwan 5.9 and Libreswan 4.10 send, for each algorithm that both have.
+    /// Algorithms as strongSwan 5.9 and Libreswan 4.10 send them, for each one that both have.
     #[test]
     fn what_daemons_send_is_the_suite_they_mean() {
         let (esp, ah) = (SaProtocol::Esp, SaProtocol::Ah);

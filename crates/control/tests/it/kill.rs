@@ -67,7 +67,7 @@ fn child(folder: &Path, bursts: u64) {
     keeper.finish().unwrap();
 }
 
-/// What the parent knows of a key.
+/// Record that the parent has of a key.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     last: u64,

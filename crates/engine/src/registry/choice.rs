@@ -69,7 +69,7 @@ impl Drivers {
         self.choose(suite, matching.map(|rule| &*rule.driver))
     }
 
-    /// Whether SAs of its algorithm get this driver that name none.
+    /// True if SAs of its algorithm that name no driver get this one.
     #[must_use]
     pub fn is_chosen(&self, driver: &Driver) -> bool {
         let suite = algorithm::suites(driver.algorithm()).find(|suite| driver.takes(*suite));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use convoy_wire::Prefix;
 
-/// Which drivers SAs get that name none.
+/// Choice of drivers for SAs that name none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverRules {
     /// Each for its algorithm, in place of the one of highest priority.
     pub preferred: Vec<Arc<str>>,
     /// For SAs of IKE daemons: the first that matches.
     pub of_daemons: Vec<DriverRule>,
-    /// Whether keys keep what they are made of, for a device that wants the key itself.
+    /// True if keys keep what they are made of, for a device that wants the key itself.
     pub keeps_keys: bool,
 }
 
@@ -21,21 +21,21 @@ pub struct DriverRules {
 pub struct DriverRule {
     /// Its name.
     pub driver: Arc<str>,
-    /// Which SAs.
+    /// SAs that get it.
     pub sas: DaemonSas,
 }
 
 /// The SAs of IKE daemons that a rule is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DaemonSas {
-    /// Where their peers are; `None`: anywhere.
+    /// Network of their peers; `None`: any.
     pub peer: Option<Prefix>,
     /// Their interface identifier, 0 for none; `None`: any.
     pub if_id: Option<u32>,
 }
 
 impl DaemonSas {
-    /// Whether the SAs with this peer and interface identifier are among them.
+    /// True if the SAs with this peer and interface identifier are among them.
     #[must_use]
     pub fn contains(&self, peer: IpAddr, if_id: u32) -> bool {
         self.peer.is_none_or(|network| network.contains(peer))

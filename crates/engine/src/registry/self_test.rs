@@ -10,7 +10,7 @@ use convoy_packet::{Arena, FrameSize, Pool};
 use super::Driver;
 use crate::{EngineKey, Front, Job, JobBurst, KeyId, Op, Span, Status};
 
-/// Why a driver failed.
+/// Reason for which a driver failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("it takes no suite of its algorithm")]
@@ -42,7 +42,7 @@ const COPIES: usize = 17;
 const FRONT: &[u8] = &[0xf7; 24];
 const BEHIND: &[u8] = &[0x7f; 5];
 
-/// How long an engine may take for a burst.
+/// Longest time that an engine may take for a burst.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tests a driver with every suite that it takes.
@@ -130,7 +130,7 @@ enum Operation {
     Open,
 }
 
-/// What a job is made of.
+/// Parts that a job is made of.
 #[derive(Clone, Debug)]
 struct Packet {
     operation: Operation,
@@ -209,7 +209,7 @@ impl Packet {
     }
 }
 
-/// What became of a packet.
+/// Status and bytes of a packet after its job.
 struct Outcome {
     status: Status,
     bytes: Vec<u8>,

@@ -8,7 +8,7 @@ use super::driver::{Driver, Ready, SelfTest};
 use super::error::RegistryError;
 use super::{algorithm, bench_drivers, tiers};
 
-/// What a driver is asked for.
+/// Use that a driver is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To protect packets.
@@ -30,7 +30,7 @@ pub enum Setting {
 #[derive(Clone, Debug)]
 pub struct Registry {
     cpu: Cpu,
-    /// Those of an algorithm stand together, highest priority first.
+    /// Drivers of an algorithm stand together, highest priority first.
     drivers: Vec<Arc<Driver>>,
 }
 
@@ -171,7 +171,7 @@ impl Registry {
         })
     }
 
-    /// Whether it can be used, once it is switched on.
+    /// Checks that it can be used, once it is switched on.
     fn may_ever(&self, driver: &Driver, purpose: Purpose) -> Result<(), RegistryError> {
         let name = || driver.name.clone();
         match driver.self_test() {

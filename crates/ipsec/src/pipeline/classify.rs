@@ -23,12 +23,12 @@ use crate::sa::{ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
 use crate::spd::{Decision, PolicyAction, PolicyId, Spd, Tally};
 
-/// What the stage works with.
+/// Data that classification works with.
 pub(super) struct Stage<'a, 'b> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) config: &'a PipelineConfig,
     pub(super) icmp: &'a mut IcmpSender,
-    /// When the packets came.
+    /// Time at which the packets came.
     pub(super) since: Now,
     pub(super) now: Now,
     pub(super) sas: &'a Slab<OutboundSa>,
@@ -55,7 +55,7 @@ pub(super) enum Exit {
 /// The slot of packets that leave; no snapshot has so many.
 const LEAVES: SaSlot = SaSlot(u32::MAX);
 
-/// What the packets of one group of SAs have in common.
+/// Values that the packets of one group of SAs have in common.
 #[derive(Clone, Copy)]
 struct ChosenSa {
     reqid: ReqId,
@@ -135,7 +135,7 @@ fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -
     Some(ChosenSa { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
 }
 
-/// Whether a packet is one that its SA sent, as to its outer header.
+/// True if a packet is one that its SA sent, judged by its outer header.
 #[inline(never)]
 fn comes_back(sas: &Slab<OutboundSa>, slot: SaSlot, packet: &Packet) -> bool {
     sas.get(slot.0).is_some_and(|sa| sa.spec.has_sent(&packet.info.flow))
@@ -146,7 +146,7 @@ fn leave_uncovered(leaving: &mut Vec<Exit>, packet: &Packet) -> SaSlot {
     leave(leaving, Exit::Drop(why_uncovered(&packet.info.flow)))
 }
 
-/// Why a packet that leaves is dropped when no policy covers it.
+/// Reason for dropping a packet that leaves and that no policy covers.
 pub(crate) fn why_uncovered(flow: &FlowKey) -> DropReason {
     let is_of_link = match flow.dst_addr() {
         IpAddr::V4(to) => {

@@ -15,7 +15,7 @@ use crate::drop_reason::DropReason;
 /// Bytes of payload where packets are not filled up to one length: an acknowledgement's order.
 const LEN: usize = 64;
 
-/// What a dummy is made with.
+/// Data that a dummy is made with.
 pub(super) struct Maker<'a> {
     pub(super) now: Now,
     pub(super) ivs: &'a mut IvSource,

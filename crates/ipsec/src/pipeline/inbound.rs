@@ -193,7 +193,7 @@ impl<O: Observer> Inbound<O> {
         self.refusals.look(&self.engine, sas);
     }
 
-    /// Whether [`Self::tell`] has something to tell.
+    /// True if [`Self::tell`] has something to tell.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
@@ -206,7 +206,7 @@ impl<O: Observer> Inbound<O> {
         self.mappings.tell(&self.sas, &mut tell);
     }
 
-    /// Who watches.
+    /// Watcher of the stages.
     pub fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }
@@ -218,7 +218,7 @@ impl<O: Observer> Inbound<O> {
         self.jobs.len() + self.in_flight + self.done.len() + self.onward.len()
     }
 
-    /// What does the cryptography.
+    /// Part that does the cryptography.
     #[must_use]
     pub const fn engine(&self) -> &Front {
         &self.engine
@@ -343,7 +343,7 @@ impl<O: Observer> Inbound<O> {
         }
     }
 
-    /// Whether no packet of the SA in a slot is between demultiplexing and its verdict.
+    /// True if no packet of the SA in a slot is between demultiplexing and its verdict.
     fn is_idle(&self, slot: u32) -> bool {
         let mut finished = self.done.as_slice().iter();
         self.engine.is_idle(KeyId(slot)) && finished.all(|job| job.context.slot != slot)

@@ -16,7 +16,7 @@ pub(super) struct Tunnel {
     pub(super) before: u16,
     /// Bytes of trailer and ICV.
     pub(super) behind: u8,
-    /// What inner packet, padding and trailer are a multiple of, less one.
+    /// Alignment of inner packet, padding and trailer together, in bytes, less one.
     pub(super) align_mask: u8,
     /// The [bit](Form::bit) of the packets' form.
     pub(super) form: u8,
@@ -40,13 +40,13 @@ impl Tunnel {
         }
     }
 
-    /// Whether a packet of `len` bytes goes this way.
+    /// True if a packet of `len` bytes goes this way.
     #[inline]
     pub(super) const fn takes(&self, len: usize) -> bool {
         len <= self.max as usize
     }
 
-    /// Whether packets are of this form, or need not be.
+    /// True if packets are of this form, or need not be.
     #[inline(always)]
     pub(super) fn is<K: Known>(&self) -> bool {
         K::FORM == Form::Any || self.form == K::FORM.bit()

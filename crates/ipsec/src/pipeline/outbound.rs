@@ -42,7 +42,7 @@ use crate::spd::{Direction, SpdId};
 /// the rest of it.
 const PENDING_MAX: usize = 6 * BURST_MAX;
 
-/// Where packets come from that are taken in.
+/// Origin of packets that are taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Plain,
@@ -138,7 +138,7 @@ impl<O: Observer> Outbound<O> {
         self
     }
 
-    /// What does the cryptography.
+    /// Part that does the cryptography.
     #[must_use]
     pub const fn engine(&self) -> &Front {
         &self.engine
@@ -356,7 +356,7 @@ impl<O: Observer> Outbound<O> {
         self.refusals.look(&self.engine, sas);
     }
 
-    /// Whether [`Self::tell`] has something to tell.
+    /// True if [`Self::tell`] has something to tell.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
@@ -369,7 +369,7 @@ impl<O: Observer> Outbound<O> {
         self.acquire.tell(&mut tell);
     }
 
-    /// Who watches.
+    /// Watcher of the stages.
     pub fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }

@@ -16,7 +16,7 @@ use crate::sa::{Mode, SaSlot};
 use crate::snapshot::Snapshot;
 use crate::spd::{Decision, Direction, PolicyAction, Spd, SpdId, Tally};
 
-/// What the stage works with; there must be room for all packets on both ways.
+/// Data that the stage works with; there must be room for all packets on both ways.
 pub(super) struct Stage<'a, 'b> {
     pub(super) now: Now,
     pub(super) snapshot: &'a Snapshot,
@@ -102,7 +102,7 @@ fn pass(
     }
 }
 
-/// Whether a picture that packets under way have met lets one pass.
+/// True if a picture that packets under way have met lets one pass.
 #[cold]
 fn was_meant(
     met: &Settled,

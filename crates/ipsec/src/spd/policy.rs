@@ -12,12 +12,12 @@ use crate::table::MAX_SLOTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(pub u32);
 
-/// Which of a picture's databases: interfaces may have policies of their own (RFC 4301 section
-/// 4.4.1). 0 is the one that all others use.
+/// Number of one of a picture's databases: interfaces may have policies of their own (RFC 4301
+/// section 4.4.1). 0 is the one that all others use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpdId(pub u16);
 
-/// What becomes of a packet (RFC 4301 section 4.4.1).
+/// Treatment of a packet (RFC 4301 section 4.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyAction {
     /// It goes through an SA of this `reqid`; inbound, it must have come through one.
@@ -31,7 +31,7 @@ pub enum PolicyAction {
     Discard,
 }
 
-/// What is to be done with which packets.
+/// Rule that says what is done with which packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// Name, for people. Several policies may have one name.
@@ -39,23 +39,23 @@ pub struct Policy {
     /// Among policies that mean the same packet, the lowest number decides; among equal numbers,
     /// the one added first.
     pub priority: u32,
-    /// Which way packets go.
+    /// Way that packets go.
     pub direction: Direction,
-    /// Which packets are meant.
+    /// Packets that are meant.
     pub selector: Selector,
-    /// What becomes of them.
+    /// Treatment of these packets.
     pub action: PolicyAction,
 }
 
-/// Which packets that come in a policy means, of those that its selector does: policies of Linux are `in` or `fwd`.
+/// Incoming packets that a policy means, of those that its selector does: policies of Linux are `in` or `fwd`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MeantFor {
     /// All.
     #[default]
     Anybody,
-    /// Those for this host.
+    /// Packets for this host.
     Host,
-    /// Those for others.
+    /// Packets for others.
     Others,
 }
 
@@ -69,16 +69,16 @@ impl MeantFor {
     }
 }
 
-/// What the database says about a packet.
+/// Answer of the database for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The policy that decides.
     pub id: PolicyId,
-    /// What it says.
+    /// Treatment that the policy asks for.
     pub action: PolicyAction,
 }
 
-/// Why a policy was refused.
+/// A policy was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpdError {

@@ -36,7 +36,7 @@ impl<T> Clone for PagedTable<T> {
     }
 }
 
-/// Where a slot lies: branch, page, place.
+/// Position of a slot: branch, page, place.
 #[inline]
 const fn split(slot: u32) -> (usize, usize, usize) {
     let low = FANOUT as u32 - 1;
@@ -44,7 +44,7 @@ const fn split(slot: u32) -> (usize, usize, usize) {
 }
 
 impl<T> PagedTable<T> {
-    /// How many slots have a value.
+    /// Number of slots that have a value.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }

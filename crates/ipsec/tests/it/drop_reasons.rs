@@ -17,7 +17,7 @@ use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_packet::Burst;
 
-/// How a reason is raised.
+/// Way to raise a reason.
 enum Case {
     /// These packets of the plain side, between gateways set up so.
     Plain(Setup, Vec<Vec<u8>>),

@@ -36,7 +36,7 @@ fn after(pair: &mut Pair, ms: u64) -> Vec<Vec<u8>> {
     }
 }
 
-/// What everybody may see of it is like any other packet, and the peer drops it without a word.
+/// Its visible part is like any other packet's, and the peer drops it without a word.
 #[test]
 fn a_silent_sa_sends_a_dummy_that_the_peer_drops_and_counts() {
     let ends = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
@@ -69,7 +69,7 @@ fn a_silent_sa_sends_a_dummy_that_the_peer_drops_and_counts() {
     }
 }
 
-/// What scapy 2.8.0 makes of the same SA, numbers and payload, with next header 59, byte for byte.
+/// Packet that scapy 2.8.0 makes of the same SA, numbers and payload, with next header 59, byte for byte.
 #[test]
 fn a_dummy_is_what_scapy_makes() {
     let gcm = "45000078000140004032b64fc0000201c00002020000100100000001000000000000000156\

@@ -1,4 +1,4 @@
-//! What the sending side refuses, answers, cuts and numbers.
+//! Refusals, answers, cuts and numbers of the sending side.
 
 use std::sync::Arc;
 

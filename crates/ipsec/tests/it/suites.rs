@@ -1,4 +1,4 @@
-//! What every suite must do, whichever it is: IVs, lengths, integrity, secrecy.
+//! Properties that every suite must have: IVs, lengths, integrity, secrecy.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_ipsec::suite::EspSuite;
 use convoy_wire::{Prefix, Spi};
 
-/// Where ESP begins behind an IPv4 header.
+/// Offset of ESP behind an IPv4 header, in bytes.
 const ESP: usize = 20;
 
 fn setups() -> impl Iterator<Item = (EspSuite, Setup)> {
@@ -147,8 +147,8 @@ fn the_high_half_of_a_sequence_number_is_authenticated() {
     }
 }
 
-/// What the library seals under every suite, written down in the tests a second time, is what the
-/// pipeline opens; and a text of a wrong length is named before any key is touched.
+/// The pipeline opens what the library seals under every suite, written down in the tests a second
+/// time; and a text of a wrong length is named before any key is touched.
 #[test]
 fn hostile_lengths_of_every_layout_are_named() {
     for (suite, setup) in setups() {

@@ -1,4 +1,4 @@
-//! What comes out of one tunnel and falls under a policy of another goes on into that.
+//! Packets that come out of one tunnel and fall under a policy of another go on into that.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Gate {
     }
 }
 
-/// What leaves a gateway.
+/// Packets that leave a gateway.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Out {
     wire: Vec<Vec<u8>>,
@@ -240,7 +240,7 @@ impl Net {
         Self { a: spoke(A, NET_A), b: spoke(B, NET_B), hub: Gate::new(arena, setup, hub), arena }
     }
 
-    /// What becomes of packets of A at the hub.
+    /// Packets that leave the hub when A sends these.
     fn at_hub(&mut self, packets: &[Vec<u8>]) -> Out {
         let sent = self.a.send(packets);
         assert_eq!(sent.wire.len(), packets.len());
@@ -637,7 +637,7 @@ fn a_packet_for_another_worker_is_handed_to_it_one_hop_older() {
     net.assert_no_leak();
 }
 
-/// What A hears in the tunnel.
+/// Packets that A hears in the tunnel.
 fn heard_by_a(net: &mut Net, out: &Out) -> Vec<Vec<u8>> {
     assert_eq!(out.plain.len(), 0, "the host sees nothing");
     net.a.receive(&out.wire).plain

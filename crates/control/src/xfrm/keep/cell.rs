@@ -1,4 +1,4 @@
-//! What is kept of one SA beside its message, in 128 bytes that never lie on two pages of memory.
+//! State kept of one SA beside its message, in 128 bytes that never lie on two pages of memory.
 
 use sha2::{Digest as _, Sha256};
 
@@ -10,7 +10,7 @@ use crate::lease::{RecordId, direction_of, number_of};
 /// Bytes of a cell.
 pub(super) const CELL: usize = 128;
 
-/// How far an SA has come.
+/// Progress of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::xfrm) struct Cell {
     /// Of the SA: later ones have higher numbers. No two have the same.
@@ -25,7 +25,7 @@ pub(in crate::xfrm) struct Cell {
     pub(in crate::xfrm) counts: Counts,
 }
 
-/// What an SA's counters say.
+/// Values of an SA's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::xfrm) struct Counts {
     packets: u64,

@@ -1,4 +1,4 @@
-//! Which of several SAs the packets of a policy go through.
+//! Choice of one of several SAs for the packets of a policy.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use super::tests::{
 
 const OTHER: [u8; 4] = [192, 0, 2, 3];
 
-/// What becomes of a packet.
+/// Outcome for a packet.
 #[derive(Debug, PartialEq, Eq)]
 enum Handling {
     /// It goes through the SA of this SPI.
@@ -77,7 +77,7 @@ fn a_policy_that_names_an_spi_takes_no_other_sa() {
     assert_eq!(used(), Handling::Through(9));
 }
 
-/// What a policy asked for goes with it.
+/// An SPI is asked for no longer than the policy that names it exists.
 #[test]
 fn a_policy_that_went_names_nothing_any_more() {
     let (mut kernel, published) = kernel();

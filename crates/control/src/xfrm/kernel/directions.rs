@@ -1,4 +1,4 @@
-//! Which way the packets of SAs go.
+//! Direction of the packets of SAs.
 //!
 //! Daemons need not say it. A kernel needs no answer, for it looks SAs up by their addresses; workers do, and an SA
 //! that is used both ways would give nonces twice. Mostly the host's addresses say it. Where neither end is here,
@@ -18,7 +18,7 @@ use crate::xfrm::Moment;
 use crate::xfrm::plane::{Course, direction_of, refresh};
 
 impl Kernel {
-    /// Which way an SA's packets go: as it says, or as the host's addresses do, or its key's last SA, or policies and
+    /// Direction of an SA's packets: as it says, or as the host's addresses do, or its key's last SA, or policies and
     /// other SAs. One whose SPI was chosen here receives.
     pub(super) fn course(&self, sa: &Sa, is_larval: bool) -> Course {
         self.course_of(sa, is_larval, &mut |address| self.host.is_local(address))

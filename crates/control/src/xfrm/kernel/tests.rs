@@ -80,7 +80,7 @@ pub(super) fn ask(kernel: &mut Kernel, request: Request, seconds: u64) -> Result
     kernel.request(&client(), request, Address { seq: 7, port: 9, multi: false }, moment(seconds))
 }
 
-/// What came to the ears of who asked.
+/// Messages to the client that asked.
 pub(super) fn replies(carried: &Carried) -> Vec<Reply> {
     let messages = carried.answer.replies.iter();
     messages.map(|m| Reply::parse(&Messages::new(m.as_bytes()).next().unwrap()).unwrap()).collect()
@@ -309,7 +309,7 @@ fn what_a_daemon_removes_workers_have_no_more() {
 /// Makes something out of what would be accepted.
 type Change<'a, T> = &'a dyn Fn(&mut T);
 
-/// What makes kernels' and Convoy's promises differ is refused, and nothing of it stays.
+/// A request that makes kernels' and Convoy's promises differ is refused, and nothing of it stays.
 #[test]
 fn what_workers_cannot_do_is_refused_with_the_reason() {
     let (mut kernel, published) = kernel();

@@ -1,4 +1,4 @@
-//! What must be remembered of keys whose SA went: a daemon that moves an SA removes it and adds it again
+//! Memory of keys whose SA went: a daemon that moves an SA removes it and adds it again
 //! with its key, and no sequence number of that key may be used twice or accepted again.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,7 @@ pub(super) struct Graves {
     floors: HashMap<RecordId, Known>,
     /// As `dead_leases`.
     dead_floors: VecDeque<(RecordId, u64)>,
-    /// What a lease of a new key begins with.
+    /// Lowest number that a lease of a new key does not grant yet.
     ceiling: u64,
 }
 
@@ -41,7 +41,7 @@ struct Kept<T> {
     deaths: u64,
 }
 
-/// What is known of an inbound key.
+/// Record of an inbound key.
 #[derive(Debug, Default)]
 struct Known {
     /// SAs that have it.
@@ -62,7 +62,7 @@ impl Known {
 
 impl Graves {
     /// # Errors
-    /// When the system has no random numbers.
+    /// Fails if the system has no random numbers.
     pub(super) fn new() -> Result<Self, getrandom::Error> {
         Ok(Self {
             hash: HashKey::random()?,
@@ -197,7 +197,7 @@ impl Graves {
         (!is_guess).then_some(direction)
     }
 
-    /// Which way packets of a key went, if it was one way.
+    /// Direction of the packets of a key, if it was one alone.
     pub(super) fn direction(&self, key: &SaKeyMaterial) -> Option<Direction> {
         let sent = self.leases.contains_key(&self.outbound(key));
         let received = self.floors.contains_key(&self.inbound(key));

@@ -1,4 +1,4 @@
-//! What SAs and policies of daemons may ask for. All else is refused: to leave something out in silence
+//! Demands that SAs and policies of daemons may make. All else is refused: to leave something out in silence
 //! would protect less, or let in more, than was meant.
 
 use convoy_crypto::Suite;
@@ -48,7 +48,7 @@ fn known(others: &convoy_xfrm::Others) -> Result<(), Refusal> {
     }
 }
 
-/// Whether the site allows a suite.
+/// Refuses a suite that the site does not allow.
 ///
 /// # Errors
 /// `ENOSYS`, as for one that a kernel does not have.
@@ -62,7 +62,7 @@ pub(super) fn suite(suite: Suite, around: &Surroundings) -> Result<(), Refusal> 
     Err(Refusal::new(Errno::ENOSYS, text))
 }
 
-/// Whether workers can do what an SA with keys asks for.
+/// Refuses an SA with keys that asks for what workers cannot do.
 ///
 /// # Errors
 /// `EOPNOTSUPP` and what is too much; `EINVAL` for what does not go together; `EPROTONOSUPPORT` for modes.
@@ -125,13 +125,13 @@ pub(super) fn window(sa: &Sa) -> u32 {
     }
 }
 
-/// Whether an SA's own selector names the host that its packets come from, and no other.
+/// True if an SA's own selector names the host that its packets come from, and no other.
 pub(super) fn selects_source(sa: &Sa) -> bool {
     let Addresses::Networks { source, .. } = sa.info.selector.addresses else { return false };
     source.prefix_len == bits(source)
 }
 
-/// Whether an SA's own selector leaves out nothing that workers let through.
+/// True if an SA's own selector leaves out nothing that workers let through.
 fn selects_all(sa: &Sa) -> bool {
     let Selector { addresses, source_port, destination_port, protocol, interface, .. } =
         sa.info.selector;
@@ -149,7 +149,7 @@ fn bits(network: Network) -> u8 {
     if network.address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Whether workers can do what a policy asks for.
+/// Refuses a policy that asks for what workers cannot do.
 ///
 /// # Errors
 /// As of [`sa`].

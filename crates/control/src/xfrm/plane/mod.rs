@@ -1,4 +1,4 @@
-//! What workers see of the SAs and policies that daemons made.
+//! Picture that workers see of the SAs and policies that daemons made.
 //!
 //! Every change makes the next picture from the last one and publishes it. The site's own SAs and
 //! policies are in the same pictures and are not touched: SAs have slots of their own, and reqids.
@@ -42,35 +42,35 @@ use policies::{Placement, Read};
 pub(super) use sa::direction_of;
 use sa::{Keys, Known, Surroundings};
 
-/// What a gateway is, as far as SAs and policies of daemons depend on it.
+/// Properties of a gateway on which SAs and policies of daemons depend.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What works with keys.
+    /// Implementations that work with keys.
     pub drivers: Drivers,
     /// The database that the plain interface asks.
     pub spd: SpdId,
     /// Interface identifiers (`if_id`) with their databases, in the order of the interfaces' numbers, of
     /// which the first is 1.
     pub interfaces: Vec<(u32, SpdId)>,
-    /// How many workers there are.
+    /// Number of workers.
     pub workers: u16,
-    /// Which of them own which SAs.
+    /// Rules by which they own SAs.
     pub worker_rules: Vec<WorkerRule>,
     /// The UDP port for ESP.
     pub udp_port: u16,
     /// Largest outer packet in bytes.
     pub wire_mtu: u16,
-    /// Whether SAs may have ciphers of old peers.
+    /// True if SAs may have ciphers of old peers.
     pub legacy: bool,
 }
 
-/// Which way an SA's packets go.
+/// Direction of an SA's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Course {
     pub(super) direction: Direction,
-    /// Whether nothing says so. Such an SA receives, which uses no nonce, until something says that it sends.
+    /// True if nothing says so. Such an SA receives, which uses no nonce, until something says that it sends.
     pub(super) is_guess: bool,
-    /// Whether its source address is an address of this host.
+    /// True if its source address is an address of this host.
     pub(super) source_is_here: bool,
 }
 
@@ -108,14 +108,14 @@ fn inconsistent(error: SnapshotError) -> Refusal {
     }
 }
 
-/// What could not be written down is not done.
+/// Refusal of a change that could not be written down, and is not made.
 pub(super) fn unkept(error: &std::io::Error) -> Refusal {
     Refusal::new(Errno::ENOMEM, format!("The state folder cannot be written: {error}"))
 }
 
 impl Plane {
     /// # Errors
-    /// When the system has no random numbers.
+    /// Fails if the system has no random numbers.
     pub(super) fn new(
         setting: Setting,
         published: Arc<Published>,
@@ -177,7 +177,7 @@ impl Plane {
         self.keeper = Some(keeper);
     }
 
-    /// Whether workers can do what an SA with keys asks for.
+    /// Checks that workers can do what an SA with keys asks for.
     ///
     /// # Errors
     /// As a kernel would refuse it; `EOPNOTSUPP` for what only Convoy cannot do.
@@ -342,7 +342,7 @@ impl Plane {
     /// The next picture, with what a daemon may change of a live SA.
     ///
     /// # Errors
-    /// What workers cannot do.
+    /// Refuses what workers cannot do.
     pub(super) fn change_sa(&self, sa: &Sa, placed: &Placed) -> Result<Snapshot, Refusal> {
         let mut draft = self.draft();
         let gone = || Refusal::bare(Errno::ESRCH);
@@ -386,7 +386,7 @@ impl Plane {
         }
     }
 
-    /// What an SA had that is in no picture.
+    /// Gives back what an SA had that is in no picture.
     pub(super) fn give_back(&mut self, placed: &Placed) {
         self.leave(placed);
         self.bury(placed);
@@ -398,7 +398,7 @@ impl Plane {
         self.owners.remove(placed.owned());
     }
 
-    /// What is remembered of an SA's key. Its cell is used again only when no worker has its counters.
+    /// Remembers what is needed of an SA's key. Its cell is used again only when no worker has its counters.
     fn bury(&mut self, placed: &Placed) {
         match placed.direction {
             Direction::Outbound => {
@@ -424,7 +424,7 @@ impl Plane {
         self.groups.confirm(placed.group, placed.spi, placed.slot);
     }
 
-    /// Which way an SA's packets go, as policies and other SAs of its kind say; `None` where none does, or some
+    /// Direction of an SA's packets, as policies and other SAs of its kind say; `None` where none does, or some
     /// contradict others.
     pub(super) fn said_of(&self, sa: &Sa) -> Option<Direction> {
         self.groups.direction(Group::of_sa(sa, Direction::Outbound))
@@ -441,7 +441,7 @@ impl Plane {
         read.and_then(|read| read.group).map_or_else(Vec::new, |group| self.groups.guesses(group))
     }
 
-    /// Which way the packets of an SA's key went before, if that is known.
+    /// Direction that the packets of an SA's key had before, if that is known.
     pub(super) fn remembered(&self, sa: &Sa) -> Option<Direction> {
         let (_, material) = key_material(sa.info.protocol, &sa.transform).ok()?;
         self.graves.used(&material)
@@ -458,7 +458,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Whether workers can do what a policy asks for.
+    /// Checks that workers can do what a policy asks for.
     ///
     /// # Errors
     /// As of [`Plane::check`].
@@ -473,7 +473,7 @@ impl Plane {
     /// Brings a policy into the picture, in the place of the one before.
     ///
     /// # Errors
-    /// When there is no room; then nothing has changed.
+    /// Fails if there is no room; then nothing has changed.
     pub(super) fn change_policy(
         &mut self,
         before: Option<&Policy>,
@@ -524,7 +524,7 @@ impl Plane {
         self.placement.number(spd, id)
     }
 
-    /// When the last packet passed that a policy decided about, in nanoseconds of the workers' clock; 0
+    /// Time of the last packet that a policy decided about, in nanoseconds of the workers' clock; 0
     /// for never.
     pub(super) fn last_use(&self, policy: &Policy) -> u64 {
         let Ok(read) = self.read(policy) else { return 0 };
@@ -554,7 +554,7 @@ impl Plane {
     /// Takes over drivers that are set otherwise, in these SAs too. Returns how many have another one now.
     ///
     /// # Errors
-    /// When one would have none; then nothing has changed.
+    /// Fails if an SA would have none; then nothing has changed.
     pub(super) fn set_drivers<'a>(
         &mut self,
         drivers: Drivers,
@@ -609,7 +609,7 @@ impl Plane {
     }
 }
 
-/// Whether a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of CBC that nobody can predict, and
+/// True if a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of CBC that nobody can predict, and
 /// they come from a generator.
 fn counts(material: &SaKeyMaterial) -> bool {
     let suite = material.suite();

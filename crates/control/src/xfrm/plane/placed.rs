@@ -14,7 +14,7 @@ use super::owners::Owned;
 use crate::lease::RecordId;
 use crate::xfrm::keep::Kept;
 
-/// Where an SA is in the picture, and what tells about it.
+/// Position of an SA in the picture, with its counters and lease.
 #[derive(Debug)]
 pub struct Placed {
     pub(in crate::xfrm) direction: Direction,
@@ -32,7 +32,7 @@ pub struct Placed {
     pub(in crate::xfrm) lease: Option<Arc<Lease>>,
     /// If numbers are kept beyond this process's life.
     pub(in crate::xfrm) kept: Option<Kept>,
-    /// Whether its direction is not known: see [`Course::is_guess`](super::Course::is_guess).
+    /// True if its direction is not known: see [`Course::is_guess`](super::Course::is_guess).
     pub(in crate::xfrm) is_guess: bool,
 }
 

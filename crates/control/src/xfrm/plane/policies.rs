@@ -1,7 +1,7 @@
 //! From policies of daemons to the database that workers ask.
 //!
-//! What leaves asks the policies `out`. What came through an SA asks those `in` if it is for this host, and else those
-//! `fwd`. As long as workers do not know the host's addresses they ask both, and the stricter answer counts.
+//! Packets that leave ask the policies `out`. Packets that came through an SA ask those `in` if they are for this host,
+//! and else those `fwd`. As long as workers do not know the host's addresses they ask both, and the stricter answer counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ use super::groups::{Group, Groups};
 use super::honoured;
 use super::interfaces::Interfaces;
 
-/// Where a policy of a daemon stands: those of one place are one policy to workers.
+/// Position of a policy of a daemon: those of one place are one policy to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) spd: SpdId,
@@ -43,7 +43,7 @@ pub(super) struct Placement {
     places: HashMap<Place, Shared>,
     /// A daemon's number for each policy that workers see.
     by_id: HashMap<(SpdId, PolicyId), u32>,
-    /// How many policies `out` name a group.
+    /// Number of policies `out` that name a group.
     wanted: HashMap<ReqId, usize>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Read {
 
 impl Read {
     /// # Errors
-    /// What workers cannot do.
+    /// Refuses what workers cannot do.
     pub(super) fn new(policy: &Policy, interfaces: &Interfaces) -> Result<Self, Refusal> {
         honoured::policy(policy, interfaces)?;
         let spd = interfaces.spd(policy.if_id).ok_or_else(honoured::no_interface)?;

@@ -27,7 +27,7 @@ use crate::xfrm::Moment;
 /// Hop limit of outer headers, as Linux gives it.
 const HOP_LIMIT: u8 = 64;
 
-/// What records are made with, beside the SA.
+/// Properties of the gateway that records are made with, beside the SA.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     pub(super) drivers: Drivers,
@@ -35,7 +35,7 @@ pub(super) struct Surroundings {
     /// Largest outer packet in bytes.
     pub(super) wire_mtu: u16,
     pub(super) interfaces: Interfaces,
-    /// Whether SAs may have ciphers of old peers.
+    /// True if SAs may have ciphers of old peers.
     pub(super) legacy: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Keys {
     pub(super) material: SaKeyMaterial,
 }
 
-/// What an SA is known by here.
+/// Identity of an SA here, with its counters.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) serial: u64,

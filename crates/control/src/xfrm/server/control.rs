@@ -1,4 +1,4 @@
-//! What the preloaded library says beside XFRM's messages, and what it is told
+//! Messages of the preloaded library beside XFRM's, and the answers to it
 //! (`docs/xfrm-socket.md`).
 
 use convoy_host::Mark;
@@ -37,9 +37,9 @@ pub(super) enum Control {
     Switch { number: u32, on: bool },
     /// A UDP socket that came along is handed over: the value of `UDP_ENCAP`.
     Steer(u32),
-    /// What mark exempts sockets from policies is asked.
+    /// The library asks which mark exempts sockets from policies.
     Mark,
-    /// What no library of this version says.
+    /// A message that no library of this version sends.
     Unknown,
 }
 

@@ -380,7 +380,7 @@ fn one_page_serves_all_who_ask_within_a_second_and_head_makes_none() {
     assert!((1..=most).contains(&made.load(Ordering::Relaxed)), "{made:?} pages, {most} at most");
 }
 
-/// Who says nothing, or does not read its answer, gives way to who comes next.
+/// A client that says nothing, or does not read its answer, gives way to the next one.
 #[test]
 fn idle_and_slow_clients_keep_nobody_out() {
     let (server, _) = counting(64 << 20);
@@ -406,7 +406,7 @@ fn idle_and_slow_clients_keep_nobody_out() {
     drop(slow);
 }
 
-/// Who connects and says nothing occupies a few places, and nothing more.
+/// Clients that connect and say nothing occupy a few places, and nothing more.
 #[test]
 fn silent_clients_are_bounded_and_the_server_ends_all_the_same() {
     let server = server();

@@ -1,4 +1,4 @@
-//! What the reports show of the SAs and policies that IKE daemons made, beside those of the site file.
+//! Reports on the SAs and policies that IKE daemons made, beside those of the site file.
 
 mod metrics;
 
@@ -25,7 +25,7 @@ use convoy_xfrm::{
 
 const HERE: [u8; 4] = [192, 0, 2, 1];
 const THERE: [u8; 4] = [192, 0, 2, 2];
-/// What every key is made of, as text would show it.
+/// Byte that every key is made of, as text would show it.
 const SECRET: u8 = 0x5e;
 
 const SITE: &str = r#"

@@ -1,4 +1,4 @@
-//! What unmodified daemons asked, asked again for thousands of tunnels over the real socket.
+//! Requests of unmodified daemons, made again for thousands of tunnels over the real socket.
 
 mod trace;
 
@@ -130,7 +130,7 @@ impl Daemon {
         }
     }
 
-    /// How many messages a dump has.
+    /// Number of messages in a dump.
     fn dump(&self, request: &Request) -> usize {
         self.send(request.build(1, Flags::default()).as_bytes());
         let mut count = 0;

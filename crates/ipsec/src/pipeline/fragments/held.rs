@@ -24,7 +24,7 @@ struct Fragment {
 #[derive(Debug)]
 pub(super) struct Held {
     fragments: Vec<Fragment>,
-    /// How many each share has.
+    /// Number of fragments of each share.
     counts: [u8; SHARES],
     seed: RandomState,
 }

@@ -30,7 +30,7 @@ use convoy_wire::{SeqNum, Spi};
 pub const SALT: [u8; 4] = [0xca, 0xfe, 0xba, 0xbe];
 pub const SPI: u32 = 0x1001;
 
-/// How the one SA between the gateways is set up.
+/// Settings of the one SA between the gateways.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub protocol: IpsecProtocol,
@@ -254,7 +254,7 @@ impl Pair {
         }
     }
 
-    /// What goes in on the plain side comes out on the wire, or as ICMP back on the plain side.
+    /// Sends packets in on the plain side. Returns those on the wire, and ICMP back on the plain side.
     pub fn protect(&mut self, packets: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (mut wire, mut plain) = (Vec::new(), Vec::new());
         let mut next = packets.iter();
@@ -273,7 +273,7 @@ impl Pair {
         }
     }
 
-    /// What comes from the wire and is accepted.
+    /// Takes packets from the wire. Returns those that are accepted.
     pub fn open(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut plain = Vec::new();
         let mut next = packets.iter();
@@ -297,7 +297,7 @@ impl Pair {
         self.right.expire(self.now, &mut self.pool);
     }
 
-    /// What both gateways have to tell, the sending one first.
+    /// News that both gateways have to tell, the sending one first.
     pub fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         let mut note = |event| {
@@ -316,12 +316,12 @@ impl Pair {
         self.right.expire(self.now, &mut self.pool);
     }
 
-    /// How often the receiving gateway dropped for this reason.
+    /// Number of packets that the receiving gateway dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.right_counters.drops.get(reason)
     }
 
-    /// How often the sending gateway dropped for this reason.
+    /// Number of packets that the sending gateway dropped for this reason.
     pub fn refused(&self, reason: DropReason) -> u64 {
         self.left_counters.drops.get(reason)
     }
