@@ -111,7 +111,7 @@ pub enum Verb {
     /// Look at what on this host helps or hinders a gateway. Changes nothing.
     #[command(after_help = DOCTOR)]
     Doctor(DoctorArgs),
-    /// Let packets pass in clear that a gateway which does not run any more left closed.
+    /// Remove the leak protection of a stopped gateway.
     #[command(
         after_help = "Example:\n  convoy open site.toml\n\nA gateway leaves the networks closed that policies protect, however it ends: nothing leaves for them in\nclear until it runs again (leak protection). This takes its packet filter, routes and rules away, and the\ninterfaces of [[xfrm.interface]] with the routes into them. It is refused while the gateway runs."
     )]

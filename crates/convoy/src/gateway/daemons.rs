@@ -508,7 +508,7 @@ fn restore(
     if restored.sas + restored.policies + restored.lost.len() > 0 {
         let gone = restored.lost.len();
         tracing::info!(
-            "{} SAs and {} policies of an earlier life go on, {gone} SAs do not",
+            "restored {} SAs and {} policies of the previous run; {gone} SAs could not be restored",
             restored.sas,
             restored.policies
         );
