@@ -173,7 +173,19 @@ fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
 
 impl Gateway {
     /// Starts everything, in the calling thread's network namespace. Traffic can flow when this
-    /// returns. `helper` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
+    /// returns. The steps, each of which is taken back if a later one fails:
+    ///
+    /// 1. the plan of what changes on this host, which finds most of what can be wrong, and changes nothing;
+    /// 2. the session store of IKE daemons, so that no second gateway takes up the same SAs;
+    /// 3. leak protection of IKE daemons' policies, so that what was closed stays so;
+    /// 4. state: leases of sequence numbers, and the first snapshot;
+    /// 5. leak protection of the site's own policies, before there is an interface;
+    /// 6. ports, and the workers on them;
+    /// 7. addresses of interfaces, and interfaces for SAs of IKE daemons;
+    /// 8. the XFRM database for IKE daemons, with the SAs of the previous run;
+    /// 9. routes, which bring the first packets.
+    ///
+    /// `helper` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
     /// fails.
     ///
     /// # Errors
@@ -351,7 +363,14 @@ impl Gateway {
         self.started
     }
 
-    /// Brings another site into force; no packet is lost.
+    /// Brings another site into force; no packet is lost. The steps, of which a failure takes back those before it:
+    ///
+    /// 1. what needs a restart is refused, and so are routes and addresses that cannot be;
+    /// 2. leak protection covers both sites, and workers serve the addresses of both;
+    /// 3. what policies answered is void, and questions wait;
+    /// 4. the new snapshot is published, with its leases on disk;
+    /// 5. leak protection covers the site in force alone, and questions are answered again;
+    /// 6. routes, addresses and interface MTUs follow. What fails from here on is logged, and tried again.
     ///
     /// # Errors
     /// Refuses a site that cannot be brought into force as a whole; then nothing has changed.
