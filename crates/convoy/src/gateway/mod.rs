@@ -173,7 +173,7 @@ fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
 
 impl Gateway {
     /// Starts everything, in the calling thread's network namespace. Traffic can flow when this
-    /// returns. The steps, each of which is taken back if a later one fails:
+    /// returns. The steps, each of which, but for leak protection, is taken back if a later one fails:
     ///
     /// 1. the plan of what changes on this host, which finds most of what can be wrong, and changes nothing;
     /// 2. the session store of IKE daemons, so that no second gateway takes up the same SAs;
