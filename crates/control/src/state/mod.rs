@@ -8,6 +8,7 @@ mod build;
 mod difference;
 mod keys;
 mod reload;
+mod restart;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

@@ -22,11 +22,8 @@ impl State {
     /// # Errors
     /// [`StateError`]; then nothing has changed.
     pub fn reload(&mut self, site: Site) -> Result<ReloadReport, StateError> {
+        self.check_reload(&site)?;
         let keys = SiteKeys::of(&self.site);
-        let restart = needs_restart(&self.site, &site, &keys);
-        if !restart.is_empty() {
-            return Err(StateError::NeedsRestart(restart));
-        }
         same_use_of_keys(&keys, &site)?;
         let policies = build::policies(&site, &self.tables);
         let drivers = self.drivers.with_rules(&site.drivers);
@@ -245,46 +242,6 @@ impl Tables {
             inbound.map(|(_, sa)| sa.counters.as_arc().clone()).collect(),
         )
     }
-}
-
-/// Settings that differ and cannot change on a running gateway.
-fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
-    let settings = [
-        ("name", old.name == new.name),
-        ("namespace", old.namespace == new.namespace),
-        ("state_dir", old.state_dir == new.state_dir),
-        ("metrics", old.metrics == new.metrics),
-        ("xfrm", old.xfrm == new.xfrm),
-        ("control_socket", old.control_socket == new.control_socket),
-        ("plain.backend", old.plain.backend == new.plain.backend),
-        ("plain.interface", old.plain.interface == new.plain.interface),
-        ("plain.addresses", old.plain.addresses == new.plain.addresses),
-        ("plain.mtu", old.plain.mtu == new.plain.mtu),
-        ("plain.routes", old.plain.routes == new.plain.routes),
-        ("plain.spd", old.plain.spd == new.plain.spd),
-        ("wire.backend", old.wire.backend == new.wire.backend),
-        ("wire.interface", old.wire.interface == new.wire.interface),
-        ("wire.udp_port", old.wire.udp_port == new.wire.udp_port),
-        ("wire.mtu", old.wire.mtu == new.wire.mtu),
-        ("workers", old.workers == new.workers),
-        ("crypto.engine", old.crypto == new.crypto),
-        ("crypto.balance", old.shared_work.balance == new.shared_work.balance),
-        ("crypto.budget_us", old.shared_work.budget == new.shared_work.budget),
-        ("crypto.verify_every", old.verify_every == new.verify_every),
-        ("capture", old.capture == new.capture),
-        // Sockets are opened at the start.
-        ("the first SA with UDP encapsulation", old.uses_udp() || !new.uses_udp()),
-        ("the first SA of AH", old.uses_ah() || !new.uses_ah()),
-        ("the first SA without encapsulation", old.uses_native_esp() || !new.uses_native_esp()),
-    ];
-    let mut changed: Vec<_> =
-        settings.into_iter().filter(|(_, same)| !same).map(|(name, _)| name.to_owned()).collect();
-    for sa in new.associations() {
-        if keys.any(&sa.key).is_some_and(|before| before.worker != sa.worker) {
-            changed.push(format!("sa[{}].worker", sa.name));
-        }
-    }
-    changed
 }
 
 /// A key keeps its direction and the size of its sequence numbers.

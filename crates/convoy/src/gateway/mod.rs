@@ -379,16 +379,7 @@ impl Gateway {
             let what = format!("the local address of SA '{name}'");
             return Err(base::state_error(StateError::NeedsRestart(vec![what])));
         }
-        let now = self.core.state().site();
-        for (what, is_same) in [
-            ("leak_protection", site.leak_protection == now.leak_protection),
-            // Those of sockets, of packets and of flows would not change in one step.
-            ("marks", site.marks == now.marks),
-        ] {
-            if !is_same {
-                return Err(base::state_error(StateError::NeedsRestart(vec![what.to_owned()])));
-            }
-        }
+        self.core.state().check_reload(&site).map_err(base::state_error)?;
         // Also checks the routes before anything changes.
         plan(&site, &self.interface, self.core.state().wire_mtu())?;
         let before = direct::local_addresses(self.core.state().site());
