@@ -1,7 +1,8 @@
 //! A good site file becomes a typed site with its defaults filled in.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use convoy_control::site::{Action, CryptoEngine, Marks, Routes, SharedWork, Site, Warning};
 use convoy_control::state::State;
@@ -59,14 +60,14 @@ priority = 10
 fn load(text: &str) -> (tempfile::TempDir, PathBuf, (Site, Vec<Warning>)) {
     let dir = tempfile::tempdir().unwrap();
     let private = |path: &std::path::Path, mode| {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     };
     private(dir.path(), 0o700);
     let key = dir.path().join("in.key");
-    std::fs::write(&key, format!("0x{}\n", "ab".repeat(36))).unwrap();
+    fs::write(&key, format!("0x{}\n", "ab".repeat(36))).unwrap();
     private(&key, 0o600);
     let path = dir.path().join("left.toml");
-    std::fs::write(&path, text).unwrap();
+    fs::write(&path, text).unwrap();
     private(&path, 0o600);
     let loaded = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
     (dir, path, loaded)
@@ -128,9 +129,9 @@ fn among_ten_thousand_sas_those_that_clash_are_named() {
     let sas: String = (0..10_000).map(|n| sa(n, n, n)).collect();
     let clashes = sa(10_000, 77, 10_000) + &sa(10_001, 10_001, 88) + &sa(10_002, 77, 88);
     let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let path = dir.path().join("left.toml");
-    std::fs::write(&path, format!("{head}{sas}{clashes}")).unwrap();
+    fs::write(&path, format!("{head}{sas}{clashes}")).unwrap();
     let errors = Site::load(&path).unwrap_err().errors;
     let told: Vec<_> = errors.iter().map(|e| (e.line, e.key.as_str(), e.what.as_str())).collect();
     // Each SA has eight lines, behind four; the first of a name, SPI or key is the one that is told.
@@ -283,9 +284,9 @@ fn weak_settings_are_warned_of_and_work() {
     for text in expected {
         assert!(texts.iter().any(|t| t.contains(text)), "{text} is missing in {texts:#?}");
     }
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
     let open = PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(path.parent().unwrap(), open).unwrap();
+    fs::set_permissions(path.parent().unwrap(), open).unwrap();
     let (_, warnings) = Site::load(&path).unwrap();
     assert!(warnings.iter().any(|w| w.to_string().contains("readable by others (mode 0644)")));
     assert!(warnings.iter().any(|w| w.to_string().contains("others can look into state folder")));
@@ -433,19 +434,12 @@ fn bits_of_marks_are_read_and_have_defaults() {
 #[test]
 fn every_key_of_the_reference_is_known_to_the_reader() {
     let reference = include_str!("../../src/site/reference.md");
-    let sources = [
-        include_str!("../../src/site/sections.rs"),
-        include_str!("../../src/site/crypto.rs"),
-        include_str!("../../src/site/cryptodev.rs"),
-        include_str!("../../src/site/daemons.rs"),
-        include_str!("../../src/site/drivers.rs"),
-        include_str!("../../src/site/marks.rs"),
-        include_str!("../../src/site/sa.rs"),
-        include_str!("../../src/site/sa_key.rs"),
-        include_str!("../../src/site/sa_suite.rs"),
-        include_str!("../../src/site/policy.rs"),
-        include_str!("../../src/site/workers.rs"),
-    ];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/site");
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let sources: Vec<String> = files
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
     let rows = reference.lines().filter_map(|line| line.strip_prefix("| `"));
     let keys: Vec<&str> = rows
         .flat_map(|row| row.split(" | ").next().unwrap().split('`'))
@@ -482,7 +476,7 @@ fn no_change_of_a_file_makes_its_reader_panic_or_show_a_key() {
             format!("{before}\"{rest}"),
             format!("{before}\n{after}"),
         ] {
-            std::fs::write(&path, changed).unwrap();
+            fs::write(&path, changed).unwrap();
             if let Err(found) = Site::load(&path) {
                 errors += 1;
                 let shown = format!("{found}{found:?}");
