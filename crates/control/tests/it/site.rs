@@ -59,7 +59,7 @@ priority = 10
 
 fn load(text: &str) -> (tempfile::TempDir, PathBuf, (Site, Vec<Warning>)) {
     let dir = tempfile::tempdir().unwrap();
-    let private = |path: &std::path::Path, mode| {
+    let private = |path: &Path, mode| {
         fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     };
     private(dir.path(), 0o700);
