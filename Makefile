@@ -4,8 +4,7 @@ CARGO  ?= cargo
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 UNITS ?= $(PREFIX)/lib/systemd/system
-# Units of IKE daemons, as distributions name them, that run under Convoy once it is installed.
-IKE_UNITS = strongswan strongswan-starter ipsec
+SHARE ?= $(PREFIX)/share
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What takes debug information out of what is installed; with STRIP= it stays. Packagers, who install below
 # DESTDIR, keep it elsewhere by tools of their own.
@@ -25,7 +24,7 @@ export CARGO_INCREMENTAL ?= 0
 endif
 
 .PHONY: help build bench ipsec-mb-compat demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
-	constant-time library cryptodev install install-library install-library-files
+	constant-time library cryptodev install install-files install-library install-library-files uninstall
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -45,6 +44,7 @@ help:
 	@echo "make ipsec-mb-compat PREFIX=$(PREFIX)    libIPSec_MB.so.1 and .so.2 for programs of intel-ipsec-mb, below lib/convoy-compat"
 	@echo "make cryptodev         what crypto devices of DPDK need, where DPDK is installed; make install takes it along"
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
+	@echo "make uninstall PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    removes all of it; a changed /etc/convoy stays"
 
 build:
 	$(CARGO) build --release --locked --package convoy --package convoy-xfrm-preload \
@@ -125,21 +125,48 @@ constant-time:
 	./interop/constant-time/run.sh
 
 install: build install-library
-	$(INSTALL_BINARY) $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
-	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_xfrm.so
-	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_openssl.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_openssl.so
+	@$(MAKE) --no-print-directory install-files
+
+# Where below the target folder the programs are that are installed: a test installs its own.
+BUILT ?= $(TARGET)/release
+PRELOAD = lib/convoy/libconvoy_xfrm.so
+
+install-files:
+	$(INSTALL_BINARY) $(BUILT)/convoy $(DESTDIR)$(PREFIX)/bin/convoy
+	$(INSTALL_BINARY) $(BUILT)/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/$(PRELOAD)
+	$(INSTALL_BINARY) $(BUILT)/libconvoy_openssl.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_openssl.so
 	test ! -e $(CRYPTODEV) || $(INSTALL_BINARY) $(CRYPTODEV) $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_cryptodev.so
+	$(BUILT)/convoy manual $(DESTDIR)$(SHARE) > /dev/null
 	install -d $(DESTDIR)$(UNITS)
 	for unit in convoy convoy-helper@; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|' systemd/$$unit.service.in > $(DESTDIR)$(UNITS)/$$unit.service; \
 	done
 	install -m 0644 systemd/convoy-helper.socket $(DESTDIR)$(UNITS)/convoy-helper.socket
 	install -D -m 0644 systemd/own-user.conf $(DESTDIR)$(PREFIX)/lib/convoy/own-user.conf
-	for unit in $(IKE_UNITS); do \
-		install -d $(DESTDIR)$(UNITS)/$$unit.service.d; \
-		sed -e 's|@PREFIX@|$(PREFIX)|' systemd/daemon.conf.in > $(DESTDIR)$(UNITS)/$$unit.service.d/50-convoy.conf; \
-	done
 	test -e $(DESTDIR)/etc/convoy/convoy.toml || install -D -m 0600 systemd/convoy.toml $(DESTDIR)/etc/convoy/convoy.toml
+	@test -d /run/systemd/system && test -z "$(DESTDIR)" && systemctl daemon-reload || true
+	@echo "installed; \`convoy enable strongswan\` (or libreswan) has that daemon start under Convoy"
+
+# A gateway that runs would leave networks closed, and nothing to open them with. State of keys is never removed.
+CONVOY = $(DESTDIR)$(PREFIX)/bin/convoy
+INSTALLED = $(PREFIX)/bin/convoy $(PREFIX)/$(PRELOAD) \
+	$(addprefix $(PREFIX)/lib/convoy/,libconvoy_openssl.so libconvoy_cryptodev.so own-user.conf) \
+	$(addprefix $(UNITS)/,convoy.service convoy-helper@.service convoy-helper.socket) \
+	$(PREFIX)/include/convoy_crypto.h \
+	$(addprefix $(LIBDIR)/,$(SO).$(VERSION) $(SONAME) $(SO) libconvoy_crypto.a pkgconfig/convoy_crypto.pc) \
+	$(addprefix $(PREFIX)/lib/convoy-compat/,libIPSec_MB.so.1 libIPSec_MB.so.2)
+
+uninstall:
+	@test -n "$(DESTDIR)" || ! systemctl is-active --quiet convoy 2> /dev/null || { \
+		echo "convoy.service runs: systemctl disable --now convoy; convoy open /etc/convoy/convoy.toml" >&2; exit 1; }
+	test ! -x $(CONVOY) || for daemon in strongswan libreswan; do \
+		$(CONVOY) enable $$daemon --off --root $(or $(DESTDIR),/) || exit 1; done
+	test ! -x $(CONVOY) || $(CONVOY) manual --list $(DESTDIR)$(SHARE) | tr '\n' '\0' | xargs -0 rm -f
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	! cmp -s systemd/convoy.toml $(DESTDIR)/etc/convoy/convoy.toml || rm $(DESTDIR)/etc/convoy/convoy.toml
+	@for folder in $(PREFIX)/lib/convoy $(PREFIX)/lib/convoy-compat /etc/convoy; do \
+		test ! -d $(DESTDIR)$$folder || rmdir $(DESTDIR)$$folder 2> /dev/null || echo "left: $(DESTDIR)$$folder" >&2; done
+	@test -d /run/systemd/system && test -z "$(DESTDIR)" && systemctl daemon-reload || true
 
 install-library: library
 	@$(MAKE) --no-print-directory install-library-files

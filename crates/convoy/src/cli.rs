@@ -123,12 +123,18 @@ pub enum Verb {
     Replay(ReplayArgs),
     /// Run a command whose XFRM sockets lead to Convoy instead of the kernel.
     #[command(
-        after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically, those in Go, and setuid ones: these are refused.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 no gateway serves XFRM at this socket."
+        after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically, those in Go, and setuid ones: these are refused.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 no gateway serves XFRM at this socket, even after --wait."
     )]
     Exec(ExecArgs),
+    /// Have systemd start an IKE daemon under Convoy, or no longer.
+    #[command(after_help = crate::verbs::enable::HELP)]
+    Enable(crate::verbs::enable::EnableArgs),
     /// Work that `convoy run` leaves to a process of its own.
     #[command(hide = true)]
     Helper,
+    /// Write man pages and completions of shells, for packages.
+    #[command(hide = true)]
+    Manual(crate::verbs::manual::ManualArgs),
     /// Show an ESP tunnel at work on this machine: two gateways, two hosts, real traffic.
     Demo(crate::demo::DemoArgs),
 }
@@ -144,6 +150,9 @@ pub struct ExecArgs {
         value_name = "PATH"
     )]
     pub socket: PathBuf,
+    /// Seconds to wait for a gateway to serve that socket; 0 does not wait.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub wait: u32,
     /// The command, and what it is given.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,

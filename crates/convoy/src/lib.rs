@@ -6,7 +6,8 @@
 //! * `doctor` looks at what on a host helps or hinders;
 //! * `privileges` gives up what a running gateway does not need;
 //! * `preload` finds the library that leads XFRM sockets to Convoy;
-//! * `service_manager` tells systemd how far a gateway is.
+//! * `service_manager` tells systemd how far a gateway is;
+//! * `units` knows the services of IKE daemons.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -19,6 +20,7 @@ mod output;
 mod preload;
 mod privileges;
 mod service_manager;
+mod units;
 pub mod verbs;
 
 use std::io::IsTerminal;

@@ -10,7 +10,7 @@
 //! [`Watch`] hears when that changes. [`Netns`] enters
 //! another network namespace first.
 //!
-//! [`Lockable`] holds a file's lock, [`Mark`] is a mark of packets, and [`describe_io`] says an error in words.
+//! [`Lockable`] holds a file's lock, [`create_private_file`] makes files for keys and captures, [`Mark`] is a mark of packets, and [`describe_io`] says an error in words.
 //!
 //! A [`Clamp`] has TCP connections through tunnels begin with segments that fit.
 //!
@@ -53,6 +53,7 @@ mod neighbour;
 mod netns;
 mod network;
 mod plan;
+mod private_file;
 mod shared;
 mod sysctl;
 #[cfg(test)]
@@ -77,6 +78,7 @@ pub use neighbour::{Neighbour, NextHop};
 pub use netns::Netns;
 pub use network::{Link, LinkCounters, Network, RouteBy, RouteEntry, RouteTo, preferred_source};
 pub use plan::{Applied, Plan};
+pub use private_file::create_private_file;
 pub use sysctl::{Family, Scope, Sysctl};
 pub use tun::TunState;
 pub use watch::{News, Watch};

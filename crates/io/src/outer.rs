@@ -37,9 +37,30 @@ impl Outer {
         if byte(packet, 0) >> 4 == 6 {
             return Self::parse_v6(packet);
         }
+        if byte(packet, 0) != 0x45 {
+            return None;
+        }
+        Self::parse_v4(packet)
+    }
+
+    /// The header of a whole packet, which may have IPv4 options; else as [`Self::parse`].
+    #[inline]
+    pub(crate) fn parse_with_options(packet: &[u8]) -> Option<Self> {
+        let first = byte(packet, 0);
+        let header = usize::from(first & 15) * 4;
+        if first >> 4 != 4 || header == 20 {
+            return Self::parse(packet);
+        }
+        if header < 20 || packet.len() < header {
+            return None;
+        }
+        Self::parse_v4(packet)
+    }
+
+    #[inline]
+    fn parse_v4(packet: &[u8]) -> Option<Self> {
         let flags = be16(packet, 6);
-        let whole = usize::from(be16(packet, 2)) == packet.len() && flags & 0xbfff == 0;
-        if byte(packet, 0) != 0x45 || !whole {
+        if usize::from(be16(packet, 2)) != packet.len() || flags & 0xbfff != 0 {
             return None;
         }
         Some(Self {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{Check, Patient};
 use crate::exit::describe;
 use crate::preload::{Listener, find_library, probe};
+use crate::units::{Daemon, drop_in, folder_with};
 
 /// As IKE daemons are called in `/proc/PID/comm`.
 const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "iked"];
@@ -15,14 +16,6 @@ const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "i
 const LIBRARY: &str = "libconvoy_xfrm";
 /// A plugin of strongSwan that gives SAs to a second node, as it ends in `/proc/PID/maps`.
 const HA_PLUGIN: &str = "/libstrongswan-ha.so";
-/// Units that drop-ins are installed for, and where.
-const UNITS: [&str; 3] = ["strongswan", "strongswan-starter", "ipsec"];
-const UNIT_FOLDERS: [&str; 4] = [
-    "etc/systemd/system",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
-    "lib/systemd/system",
-];
 
 pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let proc = root.join("proc");
@@ -117,7 +110,7 @@ fn daemons(processes: &[Process], is_answered: bool) -> Vec<Check> {
                 ABOUT,
                 format!(
                     "{name} (pid {pid}) speaks to the kernel, not to Convoy: start it by `convoy exec`, or \
-                     with the drop-ins that `make install` puts beside its unit"
+                     after `convoy enable strongswan` (or libreswan)"
                 ),
             ),
             None => Check::note(
@@ -240,26 +233,30 @@ fn elsewhere(path: &Path, listener: Listener) -> Option<Check> {
 /// Drop-ins of units, and units that have none.
 fn units(root: &Path) -> Check {
     const ABOUT: &str = "systemd";
-    let is_there =
-        |name: &str| UNIT_FOLDERS.iter().find(|folder| root.join(folder).join(name).exists());
     let (mut led, mut not) = (Vec::new(), Vec::new());
-    for unit in UNITS {
-        let drop_in = is_there(&format!("{unit}.service.d/50-convoy.conf"));
-        match (is_there(&format!("{unit}.service")), drop_in) {
-            (Some(_), Some(folder)) => {
-                led.push(format!("/{folder}/{unit}.service.d/50-convoy.conf"))
+    for daemon in Daemon::ALL {
+        for unit in daemon.units() {
+            if folder_with(root, &format!("{unit}.service")).is_none() {
+                continue;
             }
-            (Some(_), None) => not.push(unit),
-            (None, _) => {}
+            let drop_in = drop_in(unit);
+            match folder_with(root, &drop_in) {
+                Some(folder) => led.push(format!("/{folder}/{drop_in}")),
+                None => not.push((daemon, unit)),
+            }
         }
     }
     match (led.is_empty(), not.is_empty()) {
         (_, false) => Check::note(
             ABOUT,
             format!(
-                "{} would start without Convoy: no drop-in 50-convoy.conf leads it there; `make install` \
-                 puts one",
-                not.iter().map(|unit| format!("{unit}.service")).collect::<Vec<_>>().join(", ")
+                "{} would start without Convoy; to lead {} there: {}",
+                not.iter()
+                    .map(|(_, unit)| format!("{unit}.service"))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                if not.len() == 1 { "it" } else { "them" },
+                commands(&not).join(" and ")
             ),
         ),
         (false, true) => {
@@ -267,6 +264,14 @@ fn units(root: &Path) -> Check {
         }
         (true, true) => Check::ok(ABOUT, "no unit of an IKE daemon is installed"),
     }
+}
+
+/// The commands that lead daemons to Convoy, each once.
+fn commands(units: &[(Daemon, &&str)]) -> Vec<String> {
+    let mut commands: Vec<_> =
+        units.iter().map(|(daemon, _)| format!("`convoy enable {}`", daemon.name())).collect();
+    commands.dedup();
+    commands
 }
 
 #[cfg(test)]

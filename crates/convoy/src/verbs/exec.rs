@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _}
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use convoy_control::peer::Stranger;
 use nix::errno::Errno;
@@ -33,7 +34,7 @@ pub(super) fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
     let library = find_library()?;
     // The command may change its folder.
     let socket = std::path::absolute(&args.socket)?;
-    warn_of_namespace(check_socket(&socket)?, &socket);
+    warn_of_namespace(await_socket(&socket, Duration::from_secs(args.wait.into()))?, &socket);
     let error = Command::new(&program)
         .arg0(name)
         .args(rest)
@@ -185,30 +186,74 @@ fn warn_of_namespace(listener: Listener, socket: &Path) {
     }
 }
 
-fn check_socket(socket: &Path) -> anyhow::Result<Listener> {
-    let why = match fs::metadata(socket) {
-        Ok(status) if status.file_type().is_socket() => match probe(socket) {
-            Ok(listener) => return Ok(listener),
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                "left over, nobody listens".to_owned()
-            }
-            // Such as a gateway's control socket.
-            Err(error) if error.raw_os_error() == Some(Errno::EPROTOTYPE as i32) => {
-                "a socket for something else".to_owned()
-            }
-            Err(error) if error.get_ref().is_some_and(|why| why.is::<Stranger>()) => {
-                return Err(Stop { message: error.to_string(), exit: Exit::NoGateway }.into());
-            }
-            Err(error) => error.to_string(),
-        },
-        Ok(_) => "no socket".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let message = format!(
-        "{}: {why}: no gateway serves XFRM there; --socket or {SOCKET_VARIABLE} names another place",
-        socket.display()
-    );
-    Err(Stop { message, exit: Exit::NoGateway }.into())
+/// Waits until a gateway serves XFRM at a socket: `convoy run &` just before may need a moment.
+fn await_socket(socket: &Path, most: Duration) -> anyhow::Result<Listener> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let begin = Instant::now();
+    let mut is_told = false;
+    loop {
+        match check_socket(socket) {
+            Err(Unserved::NotYet(_)) if begin.elapsed() < most => {}
+            outcome => return outcome.map_err(|error| error.stop(socket).into()),
+        }
+        if !is_told {
+            is_told = true;
+            tracing::info!(
+                "waiting up to {} s for a gateway at {}",
+                most.as_secs(),
+                socket.display()
+            );
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A reason for which a socket does not lead to a gateway.
+enum Unserved {
+    /// There is none yet, or no process listens.
+    NotYet(String),
+    /// It is something else.
+    Wrong(String),
+    /// A process serves it that is not to be trusted.
+    Stranger(String),
+}
+
+impl Unserved {
+    fn stop(self, socket: &Path) -> Stop {
+        let message = match self {
+            Self::Stranger(message) => message,
+            Self::NotYet(why) | Self::Wrong(why) => format!(
+                "{}: {why}: no gateway serves XFRM there; --socket or {SOCKET_VARIABLE} names another place",
+                socket.display()
+            ),
+        };
+        Stop { message, exit: Exit::NoGateway }
+    }
+}
+
+fn check_socket(socket: &Path) -> Result<Listener, Unserved> {
+    match fs::metadata(socket) {
+        Ok(status) if status.file_type().is_socket() => {}
+        Ok(_) => return Err(Unserved::Wrong("no socket".to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(Unserved::NotYet(error.to_string()));
+        }
+        Err(error) => return Err(Unserved::Wrong(error.to_string())),
+    }
+    probe(socket).map_err(|error| match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            Unserved::NotYet("left over, no process listens".to_owned())
+        }
+        ErrorKind::NotFound => Unserved::NotYet(error.to_string()),
+        // Such as a gateway's control socket.
+        _ if error.raw_os_error() == Some(Errno::EPROTOTYPE as i32) => {
+            Unserved::Wrong("a socket for something else".to_owned())
+        }
+        _ if error.get_ref().is_some_and(|why| why.is::<Stranger>()) => {
+            Unserved::Stranger(error.to_string())
+        }
+        _ => Unserved::Wrong(error.to_string()),
+    })
 }
 
 #[cfg(test)]

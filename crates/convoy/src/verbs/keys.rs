@@ -1,7 +1,6 @@
 //! `convoy keys`: a key file for Wireshark.
 
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -51,12 +50,5 @@ fn ask_gateway(args: &KeysArgs) -> anyhow::Result<Zeroizing<String>> {
 }
 
 fn write(path: &Path, text: &Zeroizing<String>) -> std::io::Result<()> {
-    // The mode counts only for a new file, so an old one goes first.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+    convoy_host::create_private_file(path)?.write_all(text.as_bytes())
 }

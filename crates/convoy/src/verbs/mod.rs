@@ -6,10 +6,12 @@ pub mod bench;
 mod check;
 mod crypto;
 mod doctor;
+pub mod enable;
 mod exec;
 mod helper;
 mod init;
 mod keys;
+pub mod manual;
 mod open;
 #[cfg(feature = "provider")]
 pub mod openssl_conf;
@@ -58,7 +60,9 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Open(args) => open::run(&args),
         Verb::Replay(args) => replay::run(&args),
         Verb::Exec(args) => exec::run(&args),
+        Verb::Enable(args) => enable::run(&args),
         Verb::Helper => helper::run(),
+        Verb::Manual(args) => manual::run(&args),
         Verb::Demo(args) => crate::demo::run(&args),
     }
 }
@@ -69,10 +73,11 @@ const fn has_keys(verb: &Verb) -> bool {
     match verb {
         Verb::Run(args) => args.dry_run,
         Verb::Replay(_) | Verb::Demo(_) => false,
-        // What it runs would inherit a part of it.
-        Verb::Exec(_) => false,
+        // What they run would inherit a part of it.
+        Verb::Exec(_) | Verb::Enable(_) => false,
         // It gives up by itself all but what it is for.
         Verb::Helper => false,
+        Verb::Manual(_) => false,
         // The keys of measurements are nobody's.
         Verb::Bench(_) | Verb::OpensslConf(_) => false,
         Verb::Init(_) | Verb::Check(_) | Verb::Keys(_) | Verb::Doctor(_) | Verb::Open(_) => true,

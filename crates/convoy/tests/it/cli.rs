@@ -133,6 +133,21 @@ fn keys_from_a_site_file_are_what_wireshark_reads() {
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::read_to_string(&file).unwrap(), lines);
+
+    // A link stays a link, and where it leads stays as it is; a device is written to.
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&site, &link).unwrap();
+    let before = fs::read(&site).unwrap();
+    let to = |path: &str| convoy(&["keys", "--from-site", site.to_str().unwrap(), "-o", path]);
+    let output = to(link.to_str().unwrap());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("link: it is a link, which is not followed"), "{said}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read(&site).unwrap(), before);
+    use std::os::unix::fs::FileTypeExt;
+    assert!(to("/dev/null").status.success());
+    assert!(fs::symlink_metadata("/dev/null").unwrap().file_type().is_char_device());
 }
 
 /// One way to break a good site file, and what the error must name.

@@ -120,9 +120,31 @@ fn a_missing_library_or_socket_is_named() {
     assert!(words(&output.stderr).contains("nowhere.so"), "{}", words(&output.stderr));
     place.library = library;
     fs::remove_file(&place.socket).unwrap();
-    let output = place.exec(&["true"]);
+    let output = place.exec(&["--wait", "0", "true"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(words(&output.stderr).contains("xfrm.sock"), "{}", words(&output.stderr));
+}
+
+#[test]
+fn a_gateway_that_starts_is_waited_for_and_a_file_is_not() {
+    let Some(place) = Place::new() else { return };
+    fs::remove_file(&place.socket).unwrap();
+    let path = place.socket.clone();
+    let gateway = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        listen(&path, Type::SEQPACKET)
+    });
+    let output = place.exec(&["--", "sh", "-c", "exit 7"]);
+    let said = words(&output.stderr);
+    drop(gateway.join().unwrap());
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("waiting up to 10 s for a gateway at "), "{said}");
+    fs::remove_file(&place.socket).unwrap();
+    fs::write(&place.socket, "").unwrap();
+    let output = place.exec(&["true"]);
+    let said = words(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("no socket") && !said.contains("waiting"), "{said}");
 }
 
 /// A copy of the program with another group's rights, as one with setuid or file capabilities has others' rights.
@@ -148,7 +170,7 @@ fn variables_of_a_caller_who_has_fewer_rights_are_ignored() {
     let errors = words(&asked.stderr);
     assert!(asked.status.code() == Some(2) && errors.contains("is in none of"), "{errors}");
     fs::copy(&place.library, place.folder.path().join("libconvoy_xfrm.so")).unwrap();
-    let asked = said(&["exec", "sh", "-c", "exit 7"]);
+    let asked = said(&["exec", "--wait", "0", "sh", "-c", "exit 7"]);
     let errors = words(&asked.stderr);
     assert!(!errors.contains(place.socket.to_str().unwrap()), "{errors}");
     assert!(asked.status.code() == Some(3) && errors.contains("/run/convoy/xfrm.sock"), "{errors}");
@@ -158,7 +180,7 @@ fn variables_of_a_caller_who_has_fewer_rights_are_ignored() {
 fn a_socket_without_a_gateway_is_told_before_the_command_runs() {
     let Some(mut place) = Place::new() else { return };
     let said = |place: &Place| {
-        let output = place.exec(&["true"]);
+        let output = place.exec(&["--wait", "0", "true"]);
         (output.status.code(), words(&output.stderr))
     };
     place.listener = None;

@@ -13,6 +13,7 @@ mod demo_ike;
 mod direct;
 mod doctor;
 mod exec;
+mod install;
 mod keep;
 mod kernel_policies;
 mod leaks;

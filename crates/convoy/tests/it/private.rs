@@ -162,7 +162,7 @@ fn what_others_run_by_exec_is_left_as_it_was() {
     }
     let (_reader, end) = full_pipe();
     let world = World::new(USER);
-    let mut child = world.start(&["exec", "--socket", "none", "--", "true"], &end);
+    let mut child = world.start(&["exec", "--wait", "0", "--socket", "none", "--", "true"], &end);
     let begun = Instant::now();
     while !waits_to_print(child.id()) {
         assert!(begun.elapsed() < PATIENCE && child.try_wait().unwrap().is_none());

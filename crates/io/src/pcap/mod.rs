@@ -4,7 +4,6 @@
 //! packet, which every analyser reads without a link header. Their owner alone can read them.
 
 mod blocks;
-mod file;
 mod link;
 mod reader;
 mod recorder;
@@ -40,7 +39,8 @@ struct CaptureFile(BufWriter<File>);
 impl CaptureFile {
     /// Makes the file, which nobody but this user can read, or empties it if it exists.
     fn create(path: &Path) -> Result<Self, IoError> {
-        let mut file = BufWriter::new(file::create(path).map_err(IoError::Capture)?);
+        let mut file =
+            BufWriter::new(convoy_host::create_private_file(path).map_err(IoError::Capture)?);
         file.write_all(&HEADER.emit()).map_err(IoError::Capture)?;
         Ok(Self(file))
     }

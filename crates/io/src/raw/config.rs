@@ -61,6 +61,11 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
     // for both directions IPv6 would check a checksum that ESP does not have.
     let output = new(libc::IPPROTO_RAW).map_err(IoError::setup("open a raw socket to send"))?;
     prepare(&output, &config.options, v6)?;
+    if v6 {
+        // Each packet names its source, which may still be looking for duplicates.
+        set_int(output.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1)
+            .map_err(IoError::setup("let the socket send from any address"))?;
+    }
     let fragmenting = if v6 { None } else { Some(open_fragmenting(config)?) };
     bind(&input, SocketAddr::new(config.local, 0))
         .map_err(IoError::setup("bind the raw socket"))?;

@@ -11,7 +11,11 @@ use crate::ancillary::{Control, encode_address, push_source};
 use crate::error_queue::ErrorQueue;
 use crate::outer::{Outer, TTL};
 use crate::socket::{Failure, Patience};
-use crate::sys::{Outgoing, SendBatch};
+use crate::sys::{Outgoing, SendBatch, set_int};
+
+/// Bits of a TOS by which the kernel chooses a packet's priority and its route; the others are
+/// those of congestion notification (RFC 3168).
+const SERVICE: u8 = 0x1c;
 
 /// Sends packets whose headers are already as they should be on the wire.
 #[derive(Debug)]
@@ -19,8 +23,10 @@ pub(super) struct Sender {
     v6: bool,
     protocol: u8,
     outgoing: Vec<Outgoing>,
-    /// For each message the index of its frame.
-    frames: Vec<usize>,
+    /// For each message the index of its frame, and the TOS of its header.
+    frames: Vec<(usize, u8)>,
+    /// The TOS that the socket has now.
+    tos: u8,
     batch: SendBatch,
 }
 
@@ -31,6 +37,7 @@ impl Sender {
             protocol,
             outgoing: Vec::with_capacity(BURST_MAX),
             frames: Vec::with_capacity(BURST_MAX),
+            tos: 0,
             batch: SendBatch::new(BURST_MAX, BURST_MAX),
         }
     }
@@ -86,14 +93,14 @@ impl Sender {
     }
 
     fn count_sent(&self, at: usize, sent: usize, frames: &[Frame], counters: &mut PortCounters) {
-        let members = self.frames.iter().skip(at).take(sent).filter_map(|n| frames.get(*n));
+        let members = self.frames.iter().skip(at).take(sent).filter_map(|(n, _)| frames.get(*n));
         counters.tx_bytes += members.map(|f| f.len() as u64).sum::<u64>();
         counters.tx_packets += sent as u64;
     }
 
     /// Lets the kernel write the header of message `at` and fragment it, if DF is not set.
     fn fragment(&mut self, fd: Option<BorrowedFd<'_>>, at: usize, frames: &[Frame]) -> bool {
-        let frame = self.frames.get(at).and_then(|n| frames.get(*n));
+        let frame = self.frames.get(at).and_then(|(n, _)| frames.get(*n));
         let (Some(fd), Some(frame), Some(first)) = (fd, frame, self.outgoing.get(at)) else {
             return false;
         };
@@ -115,19 +122,24 @@ impl Sender {
         self.outgoing.clear();
         self.frames.clear();
         for (at, frame) in frames.iter().enumerate().take(BURST_MAX) {
-            let outer = Outer::parse(frame.data());
+            let outer = Outer::parse_with_options(frame.data());
             let outer = outer.filter(|o| o.protocol == self.protocol && o.src.is_ipv6() == self.v6);
             let Some(outer) = outer else {
                 counters.tx_malformed += 1;
                 continue;
             };
             let (address, address_len) = encode_address(SocketAddr::new(outer.dst, 0));
-            let Control { bytes: control, len: control_len } = Control::EMPTY;
+            // The route is looked up with the packet's own source, as a kernel's ESP does it: rules
+            // by source (`ip rule from`) choose between uplinks.
+            let mut control = Control::EMPTY;
+            push_source(&mut control, outer.src);
+            let Control { bytes: control, len: control_len } = control;
             self.outgoing.push(Outgoing { pieces: 1, address, address_len, control, control_len });
-            self.frames.push(at);
+            self.frames.push((at, outer.tos));
         }
     }
 
+    /// Sends messages from `at` on, as far as they have one TOS.
     fn send_from(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -136,8 +148,17 @@ impl Sender {
         counters: &mut PortCounters,
     ) -> io::Result<usize> {
         let members = self.frames.get(at..).unwrap_or_default();
-        let pieces = members.iter().map(|n| frames.get(*n).map_or(&[][..], |f| f.data()));
+        let tos = members.first().map_or(0, |(_, tos)| tos & SERVICE);
+        let run = members.iter().take_while(|(_, other)| self.v6 || other & SERVICE == tos).count();
+        // The kernel gives packets that come with their header the priority of the socket, which
+        // follows its TOS; over IPv6 a forwarded packet has no priority by its traffic class.
+        if !self.v6 && tos != self.tos {
+            set_int(fd, libc::IPPROTO_IP, libc::IP_TOS, i32::from(tos))?;
+            self.tos = tos;
+        }
+        let members = members.get(..run).unwrap_or_default();
+        let pieces = members.iter().map(|(n, _)| frames.get(*n).map_or(&[][..], |f| f.data()));
         counters.tx_calls += 1;
-        self.batch.send(fd, self.outgoing.get(at..).unwrap_or_default(), pieces)
+        self.batch.send(fd, self.outgoing.get(at..at + run).unwrap_or_default(), pieces)
     }
 }

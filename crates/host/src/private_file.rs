@@ -1,4 +1,4 @@
-//! The file that a capture goes to.
+//! Files that their owner alone can read.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -7,15 +7,18 @@ use std::os::unix::fs::{
 };
 use std::path::Path;
 
-use crate::sys::effective_user;
-
-/// Its owner alone reads and writes it: packets may be in clear.
+/// Its owner alone reads and writes it: it holds keys, or packets in clear.
 const MODE: u32 = 0o600;
 
-/// Makes a file that nobody but this user can read. One of this user's that is there is emptied; one that others could
-/// read, since it is theirs or has other names, is removed for it. A link is not followed. What is no file, as a pipe
-/// or `/dev/null`, must be this user's own or root's.
-pub(super) fn create(path: &Path) -> io::Result<File> {
+/// Makes a file that no other user can read, for keys or for packets in clear.
+///
+/// A file of this user is emptied. A file that others could read, because it is theirs or has other
+/// names, is removed and made again. A link is not followed. A pipe or a device, as `/dev/null`, is
+/// written to as it is, and must be this user's or root's.
+///
+/// # Errors
+/// The system's, and an error that says why for a link, a folder, or a pipe of another user.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);
     match std::fs::symlink_metadata(path) {
@@ -41,6 +44,10 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
         }
     }
     options.create_new(true).open(path)
+}
+
+fn effective_user() -> u32 {
+    nix::unistd::geteuid().as_raw()
 }
 
 /// True if nobody else has a file, by another name or as its owner.
@@ -85,18 +92,18 @@ mod tests {
     }
 
     fn said(path: &Path) -> String {
-        create(path).unwrap_err().to_string()
+        create_private_file(path).unwrap_err().to_string()
     }
 
     #[test]
     fn a_new_file_and_an_own_one_are_for_their_owner_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.pcap");
-        create(&path).unwrap();
+        create_private_file(&path).unwrap();
         assert_eq!(mode(&path), MODE);
         std::fs::write(&path, "of before").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        create(&path).unwrap();
+        create_private_file(&path).unwrap();
         assert_eq!((mode(&path), std::fs::read(&path).unwrap()), (MODE, Vec::new()));
     }
 
@@ -123,7 +130,7 @@ mod tests {
         let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
         std::fs::write(&first, "of others").unwrap();
         std::fs::hard_link(&first, &second).unwrap();
-        create(&second).unwrap();
+        create_private_file(&second).unwrap();
         assert_eq!(std::fs::read_to_string(&first).unwrap(), "of others");
         assert_eq!((mode(&second), std::fs::read(&second).unwrap()), (MODE, Vec::new()));
         if effective_user() != 0 {
@@ -132,7 +139,7 @@ mod tests {
         chown(&first, Some(54_321), None).unwrap();
         // Who has it open since before reads nothing new.
         let mut theirs = File::open(&first).unwrap();
-        io::Write::write_all(&mut create(&first).unwrap(), b"in clear").unwrap();
+        io::Write::write_all(&mut create_private_file(&first).unwrap(), b"in clear").unwrap();
         let there = std::fs::metadata(&first).unwrap();
         assert_eq!((there.uid(), there.mode() & 0o7777), (0, MODE));
         let mut text = String::new();
@@ -144,12 +151,12 @@ mod tests {
     fn what_is_no_file_must_be_the_own_users_or_roots() {
         let folder = tempfile::tempdir().unwrap();
         assert!(said(folder.path()).starts_with("it is no file (owner "));
-        create(Path::new("/dev/null")).unwrap();
+        create_private_file(Path::new("/dev/null")).unwrap();
         let pipe = folder.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         // Both ends open at once.
         let _end = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-        create(&pipe).unwrap();
+        create_private_file(&pipe).unwrap();
         if effective_user() != 0 {
             return println!("SKIPPED in part: only root can give pipes away");
         }

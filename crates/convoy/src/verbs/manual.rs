@@ -1,0 +1,113 @@
+//! `convoy manual`: man pages and completions of shells, from the definition of the command line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Command, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::Exit;
+use crate::output;
+
+/// Completions of a shell, and their folder below `/usr/share`.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions"),
+    (Shell::Zsh, "zsh/site-functions"),
+    (Shell::Fish, "fish/vendor_completions.d"),
+];
+
+/// `convoy manual`
+#[derive(Debug, Args)]
+pub struct ManualArgs {
+    /// Folder to write below, as below /usr/share: man/man1, bash-completion, zsh, fish.
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+    /// Write nothing; print the paths.
+    #[arg(long)]
+    pub list: bool,
+}
+
+pub(super) fn run(args: &ManualArgs) -> anyhow::Result<Exit> {
+    let mut told = String::new();
+    for (name, bytes) in pages()?.into_iter().chain(completions()) {
+        let path = args.folder.join(name);
+        if !args.list {
+            write(&path, &bytes)?;
+        }
+        told.push_str(&format!("{}\n", path.display()));
+    }
+    output::print(&told)?;
+    Ok(Exit::Ok)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(path, bytes))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Man pages: `convoy.1`, and one for each verb that is shown.
+fn pages() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    collect(&command, "convoy", &mut pages)?;
+    Ok(pages)
+}
+
+fn collect(
+    command: &Command,
+    name: &str,
+    pages: &mut Vec<(PathBuf, Vec<u8>)>,
+) -> anyhow::Result<()> {
+    // A command keeps its own name for its usage line; the page has the whole one.
+    let page = clap_mangen::Man::new(command.clone().name(name.to_owned())).manual("Convoy");
+    let mut bytes = Vec::new();
+    page.render(&mut bytes)?;
+    pages.push((Path::new("man/man1").join(format!("{name}.1")), bytes));
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        collect(verb, &format!("{name}-{}", verb.get_name()), pages)?;
+    }
+    Ok(())
+}
+
+fn completions() -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
+    COMPLETIONS.into_iter().map(|(shell, folder)| {
+        let mut bytes = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "convoy", &mut bytes);
+        let name = match shell {
+            Shell::Zsh => "_convoy",
+            Shell::Fish => "convoy.fish",
+            _ => "convoy",
+        };
+        (Path::new(folder).join(name), bytes)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_that_is_shown_has_a_page_and_is_completed() {
+        let pages = pages().unwrap();
+        let completions: Vec<_> = completions().collect();
+        let command = Cli::command();
+        let shown: Vec<_> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
+        assert!(shown.len() > 10);
+        for verb in shown {
+            let name = format!("man/man1/convoy-{}.1", verb.get_name());
+            let page = pages.iter().find(|(path, _)| path == Path::new(&name));
+            let text = String::from_utf8(page.unwrap().1.clone()).unwrap();
+            assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH OPTIONS"), "{name}");
+            for (path, bytes) in &completions {
+                let text = String::from_utf8_lossy(bytes);
+                assert!(text.contains(verb.get_name()), "{}: {name}", path.display());
+            }
+        }
+        assert!(pages.iter().all(|(path, _)| !path.ends_with("convoy-helper.1")));
+    }
+}
