@@ -7,6 +7,8 @@ use std::os::unix::fs::{
 };
 use std::path::Path;
 
+use nix::fcntl::OFlag;
+
 /// Its owner alone reads and writes it: it holds keys, or packets in clear.
 const MODE: u32 = 0o600;
 
@@ -20,7 +22,7 @@ const MODE: u32 = 0o600;
 /// The system's, and an error that says why for a link, a folder, or a pipe of another user.
 pub fn create_private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).mode(MODE).custom_flags(libc::O_NOFOLLOW);
+    options.write(true).mode(MODE).custom_flags(OFlag::O_NOFOLLOW.bits());
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),

@@ -96,9 +96,9 @@ fn disable(daemon: Daemon, root: &Path) -> anyhow::Result<String> {
     for folder in UNIT_FOLDERS {
         for unit in daemon.units() {
             let path = root.join(folder).join(drop_in(unit));
-            match fs::symlink_metadata(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                outcome => drop(outcome.with_context(|| format!("{}", path.display()))?),
+            let there = fs::symlink_metadata(&path);
+            if matches!(&there, Err(error) if error.kind() == ErrorKind::NotFound) {
+                continue;
             }
             check_own(&path)?;
             fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;

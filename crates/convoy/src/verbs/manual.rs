@@ -52,24 +52,20 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// Man pages: `convoy.1`, and one for each verb that is shown.
 fn pages() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut command = Cli::command().disable_help_subcommand(true);
+    // Gives each verb the name of its page.
     command.build();
     let mut pages = Vec::new();
-    collect(&command, "convoy", &mut pages)?;
+    collect(&command, &mut pages)?;
     Ok(pages)
 }
 
-fn collect(
-    command: &Command,
-    name: &str,
-    pages: &mut Vec<(PathBuf, Vec<u8>)>,
-) -> anyhow::Result<()> {
-    // A command keeps its own name for its usage line; the page has the whole one.
-    let page = clap_mangen::Man::new(command.clone().name(name.to_owned())).manual("Convoy");
+fn collect(command: &Command, pages: &mut Vec<(PathBuf, Vec<u8>)>) -> anyhow::Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     let mut bytes = Vec::new();
-    page.render(&mut bytes)?;
+    clap_mangen::Man::new(command.clone()).manual("Convoy").render(&mut bytes)?;
     pages.push((Path::new("man/man1").join(format!("{name}.1")), bytes));
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        collect(verb, &format!("{name}-{}", verb.get_name()), pages)?;
+        collect(verb, pages)?;
     }
     Ok(())
 }
