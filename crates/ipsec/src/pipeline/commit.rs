@@ -94,9 +94,7 @@ fn publish(now: Now, sa: &InboundSa, before: u64) -> bool {
 fn settle(now: Now, sa: &mut InboundSa, slot: u32, watch: &mut Watch, job: &Job) -> Verdict {
     match judge(now, sa, job) {
         Ok(()) => {
-            if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
-                watch.look(slot, sa, now);
-            }
+            watch.count(slot, sa, ah::metered(sa.ah.is_some(), job), now);
             None
         }
         Err(reason) => {

@@ -35,6 +35,7 @@ mod hop;
 mod icmp;
 mod inbound;
 mod iv;
+mod job_maker;
 mod keepalive;
 mod layout;
 mod lengths;

@@ -17,6 +17,7 @@ use super::fragments::Flows;
 use super::hints::Hints;
 use super::icmp::IcmpSender;
 use super::iv::IvSource;
+use super::job_maker::JobMaker;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::peers::Peers;
@@ -309,9 +310,9 @@ impl<O: Observer> Outbound<O> {
     /// section 2.6); [`Self::collect`] gives them out. Says whether all that were due found room.
     pub fn dummies(&mut self, now: Now, pool: &mut Pool) -> bool {
         let Self { dummies, sas, ivs, watch, jobs, counters, .. } = self;
-        let mut maker = dummy::Maker { now, ivs, watch, jobs, pool };
+        let mut maker = JobMaker { now, ivs, watch, jobs };
         let all = dummies.run(now, sas, |slot, sa| {
-            let outcome = maker.make(slot, sa);
+            let outcome = dummy::send(&mut maker, SaSlot(slot), sa, pool);
             counters.dummies_sent.add((outcome == Outcome::Sent).into());
             outcome
         });
@@ -409,17 +410,16 @@ impl<O: Observer> Outbound<O> {
         if self.packets.is_empty() && self.pending.is_empty() && self.jobs.is_empty() {
             return;
         }
+        let Self { ivs, watch, jobs, .. } = self;
         let mut stage = protect::Stage {
             now,
             config: &self.config,
             sas: &mut self.sas,
             icmp: &mut self.icmp,
-            ivs: &mut self.ivs,
-            watch: &mut self.watch,
-            jobs: &mut self.jobs,
+            maker: JobMaker { now, ivs, watch, jobs },
             bin: &mut Bin { pool, counters: &self.counters },
         };
-        protect::run(&mut stage, (&mut self.packets, usual), &mut self.pending);
+        protect::run(&mut stage, &mut self.packets, usual, &mut self.pending);
         self.observer.passed(Stage::Protect);
         self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
         self.observer.passed(Stage::Engine);

@@ -289,7 +289,8 @@ impl OutboundSa {
         &self,
         job: &mut Job,
         text: Span,
-        (reserved, iv): (ReservedSeq, Iv),
+        reserved: ReservedSeq,
+        iv: Iv,
         inner_len: usize,
     ) {
         let seq = reserved.number();
@@ -332,14 +333,14 @@ impl OutboundSa {
         }
     }
 
-    /// Bytes that a frame must have room for behind a payload filled up by `fill` bytes.
+    /// Bytes that a frame must have room for behind a payload that is not filled up.
     #[inline]
-    pub(super) fn room_behind(&self, fill: usize) -> usize {
+    pub(super) fn room_behind(&self) -> usize {
         match &self.ah {
             Some(ah) => ah.behind(),
             None => {
                 let lengths = self.layout.lengths();
-                fill + lengths.align() + esp::TRAILER_LEN + lengths.icv_len()
+                lengths.align() + esp::TRAILER_LEN + lengths.icv_len()
             }
         }
     }
