@@ -43,11 +43,22 @@ use crate::spd::{Direction, SpdId};
 /// the rest of it.
 const PENDING_MAX: usize = 6 * BURST_MAX;
 
-/// Origin of packets that are taken in.
+/// Origin of packets that a caller brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum Origin {
     Plain,
     Tunnel,
+}
+
+/// Source of the packets that are classified next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Packets that waited for an SA, to be classified again.
+    Waited,
+    /// Messages of this pipeline to senders behind tunnels.
+    Answers,
+    /// Packets that the caller brought.
+    Input(Origin),
 }
 
 /// Takes inner packets and makes ESP packets of them.
@@ -167,63 +178,79 @@ impl<O: Observer> Outbound<O> {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.take_in(now, pool, (input, From::Plain), handoff);
+        self.take_in(now, pool, input, Origin::Plain, handoff);
     }
 
     /// The same for packets that came out of a tunnel and go on into another one. One that needs an SA of
     /// another worker is that worker's as if it had come from the plain side.
     pub fn forward(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.take_in(now, pool, (input, From::Tunnel), handoff);
+        self.take_in(now, pool, input, Origin::Tunnel, handoff);
     }
 
     fn take_in(
         &mut self,
         now: Now,
         pool: &mut Pool,
-        (input, from): (&mut Burst, From),
+        input: &mut Burst,
+        origin: Origin,
         handoff: &mut HandOff,
     ) {
         self.protect(now, pool, None);
+        if let Some(source) = self.source(now, input.len(), origin) {
+            let since = self.fetch(source, now, pool, input);
+            let usual = self.classify(since, now, pool, handoff);
+            self.observer.passed(Stage::Classify);
+            self.protect(now, pool, usual);
+        }
+    }
+
+    /// Chooses what is classified next; `None` while packets that were classified must leave first.
+    fn source(&mut self, now: Now, input: usize, origin: Origin) -> Option<Source> {
         // Fragments held back may come to light together with the packets of this burst.
-        let most = input.len().max(self.answers.len()) + self.flows.held();
-        if !self.pending.is_empty() || self.bypass.room() < most.min(BURST_MAX) {
-            return;
+        let most = input.max(self.answers.len()) + self.flows.held();
+        let has_room = self.pending.is_empty() && self.bypass.room() >= most.min(BURST_MAX);
+        if !has_room || !self.follow(now) {
+            return None;
         }
-        // A new picture may give slots, and with them key numbers, to other SAs. What was laid out
-        // goes first: under another key its nonce would not be its own.
-        if self.jobs.is_empty() {
-            let seen = self.reader.generation();
-            self.adopt(now);
-            if self.reader.generation() != seen {
-                self.acquire.look_again();
-            }
-        } else if self.reader.is_behind() {
-            return;
-        }
-        let since = match self.acquire.again() {
-            0 => {
-                let mut bin = Bin { pool, counters: &self.counters };
-                let n = BURST_MAX - self.flows.held();
-                if !self.answers.is_empty() {
-                    parse::run(&mut self.answers, n, &mut self.packets, &mut bin);
-                } else {
-                    parse::run(input, n, &mut self.packets, &mut bin);
-                    if from == From::Tunnel {
-                        let Self { config, packets, icmp, .. } = self;
-                        hop::run(now, config, packets, icmp, &mut bin);
-                    }
-                }
-                self.flows.run(now, &mut self.packets, &mut bin);
-                self.observer.passed(Stage::Parse);
-                now
-            }
+        if self.acquire.again() > 0 {
             // What has waited goes before what comes now; each is one burst for the bypass's room.
-            _ if !self.bypass.is_empty() => return,
-            _ => self.acquire.take(&mut self.packets).unwrap_or(now),
-        };
-        let usual = self.classify(since, now, pool, handoff);
-        self.observer.passed(Stage::Classify);
-        self.protect(now, pool, usual);
+            return self.bypass.is_empty().then_some(Source::Waited);
+        }
+        Some(if self.answers.is_empty() { Source::Input(origin) } else { Source::Answers })
+    }
+
+    /// Follows the published snapshot; `false` while jobs that were laid out must leave first: a new snapshot
+    /// may give slots, and with them key numbers, to other SAs, and under another key a job's nonce would not
+    /// be its own.
+    fn follow(&mut self, now: Now) -> bool {
+        if !self.jobs.is_empty() {
+            return !self.reader.is_behind();
+        }
+        let seen = self.reader.generation();
+        self.adopt(now);
+        if self.reader.generation() != seen {
+            self.acquire.look_again();
+        }
+        true
+    }
+
+    /// Takes packets from their source to be classified; returns the time at which they came.
+    fn fetch(&mut self, source: Source, now: Now, pool: &mut Pool, input: &mut Burst) -> Now {
+        let Self { config, packets, icmp, answers, acquire, counters, flows, .. } = self;
+        let mut bin = Bin { pool, counters };
+        let n = BURST_MAX - flows.held();
+        match source {
+            Source::Waited => return acquire.take(packets).unwrap_or(now),
+            Source::Answers => parse::run(answers, n, packets, &mut bin),
+            Source::Input(Origin::Plain) => parse::run(input, n, packets, &mut bin),
+            Source::Input(Origin::Tunnel) => {
+                parse::run(input, n, packets, &mut bin);
+                hop::run(now, config, packets, icmp, &mut bin);
+            }
+        }
+        flows.run(now, packets, &mut bin);
+        self.observer.passed(Stage::Parse);
+        now
     }
 
     /// Sends what was parsed and came at `since` on its way; says of which form all is that is to be
