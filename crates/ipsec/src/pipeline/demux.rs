@@ -1,6 +1,6 @@
 //! First stage inbound: which SA a packet from the wire belongs to, and whether it may be new.
 
-use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span};
+use convoy_engine::{Job, JobBurst, KeyId, Op, Span};
 use convoy_packet::{Burst, Frame};
 use convoy_wire::ah::{AhHeader, FIXED_LEN};
 use convoy_wire::flow::addr_bytes;
@@ -16,6 +16,7 @@ use super::hints::Hints;
 use super::layout::Iv;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use super::tag::InboundTag;
 use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, WorkerId};
@@ -218,7 +219,7 @@ fn fill_in_esp(sa: &InboundSa, job: &mut Job, slot: u32, checked: Checked) {
     (job.text, job.header) = (text, sa.layout.header());
     job.aad_len = sa.layout.write_beside::<Any>(&mut job.aad, sa.spi, seq, iv);
     job.op = Op::Open(sa.layout.open_nonce(iv));
-    job.context = Context { slot, note: sa.epoch, value: seq.get() };
+    InboundTag::put(job, slot, sa.epoch, seq);
 }
 
 /// Says what the engine is to do with a packet of any kind, unless it cannot be one of the SA or is
@@ -252,7 +253,7 @@ fn fill_in(
     job.key = KeyId(run.slot);
     (job.text, job.header) = (text, header);
     job.op = Op::Open(sa.layout.open_nonce(iv));
-    job.context = Context { slot: run.slot, note: sa.epoch, value: seq.get() };
+    InboundTag::put(job, run.slot, sa.epoch, seq);
     Ok(())
 }
 

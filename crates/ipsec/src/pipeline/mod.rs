@@ -53,6 +53,7 @@ mod sa;
 mod settled;
 mod silence;
 mod slab;
+mod tag;
 mod transport;
 mod tunnel;
 mod watch;

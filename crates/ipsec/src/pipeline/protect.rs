@@ -16,6 +16,7 @@ use super::job_maker::{JobMaker, Unprotected};
 use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
+use super::tag::{OutboundTag, Remainder};
 use super::tunnel::{self, Payload};
 use super::{PipelineConfig, fragment, transport};
 use crate::clock::Now;
@@ -262,7 +263,7 @@ fn protect(
             let covered = ah_covered(sa, ah, frame, info, seq)?;
             (job.text, job.header) = (covered.text, covered.header);
             job.op = Op::Seal(sa.layout.seal_nonce::<Any>(reserved, iv));
-            (job.context.note, job.context.value) = (len as u32 | ah::MARK, seq.get());
+            OutboundTag::put(job, len, Remainder::AhFields, seq);
         }
     }
     sa.count(len, seq, now);

@@ -16,6 +16,7 @@ use super::layout::{Iv, Layout, UDP_HEADER};
 use super::lengths::Tunnel;
 use super::silence::Talker;
 use super::slab::HOT;
+use super::tag::{OutboundTag, Remainder};
 use crate::clock::Now;
 use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
@@ -46,9 +47,6 @@ pub(super) struct OuterTemplate {
     /// True if UDP follows on IPv6.
     is_udp6: bool,
 }
-
-/// Marks jobs, beside the inner packet's length, whose packets may need a UDP checksum.
-pub(super) const UDP6_MARK: u32 = 1 << 30;
 
 impl OuterTemplate {
     pub(super) fn new(spec: &OutboundSpec) -> Self {
@@ -91,10 +89,10 @@ impl OuterTemplate {
         }
     }
 
-    /// [`UDP6_MARK`], where it applies.
+    /// Work that is left on a sealed packet with these headers.
     #[inline]
-    fn mark(&self) -> u32 {
-        if self.is_udp6 { UDP6_MARK } else { 0 }
+    const fn remainder(&self) -> Remainder {
+        if self.is_udp6 { Remainder::UdpChecksum } else { Remainder::None }
     }
 
     /// Bytes before the ESP header.
@@ -297,7 +295,7 @@ impl OutboundSa {
         job.aad_len = self.layout.write_beside::<K>(&mut job.aad, self.spi, seq, iv);
         (job.text, job.header) = (text, self.layout.header());
         job.op = Op::Seal(self.layout.seal_nonce::<K>(reserved, iv));
-        (job.context.note, job.context.value) = (inner_len as u32 | self.outer.mark(), seq.get());
+        OutboundTag::put(job, inner_len, self.outer.remainder(), seq);
     }
 
     /// Counts a packet that got a number.
