@@ -264,7 +264,7 @@ impl Lookaside for Model {
         for (at, job) in request.jobs().iter().enumerate() {
             let key = self.keys.get(job.key);
             self.link.iter().for_each(|link| link.read(job.frame.len()));
-            self.device.fetch(now, (request.number(), at), job, key);
+            self.device.fetch(now, request.number(), at, job, key);
         }
         self.held.push(Held { request, pending: vec![true; n], left: n });
         Ok(())

@@ -18,7 +18,7 @@ use crate::{
     netlink::{
         Refusal,
         nft::{
-            self, LAST, Nft, Order, chain, elements,
+            self, LAST, Nft, Order, Place, chain, elements,
             expression::{
                 Expression, NAME_LEN, TRANSPORT, V4, V6, and, compare, equal, found_in, meta, name,
                 payload,
@@ -136,7 +136,12 @@ fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
         ],
     };
     let mut orders = vec![Order::make(NfTablesMessage::NewSet(set))];
-    orders.extend(chain(table, CHAIN, (InetHookNumber::Forward, LAST), of_routes().to_vec()));
+    orders.extend(chain(
+        table,
+        CHAIN,
+        Place::At(InetHookNumber::Forward, LAST),
+        of_routes().to_vec(),
+    ));
     orders.extend(named(table, links));
     orders
 }
@@ -196,15 +201,16 @@ fn write_option() -> Expression {
     // TYPE, OFFSET, LEN, OP and SREG.
     let numbers = [(3, VALUE_AT), (4, VALUE_LEN), (6, TCP_OPTION), (7, REGISTER)];
     let kind = DefaultNla::new(2, vec![MAXIMUM_SEGMENT_SIZE]);
-    let attributes = core::iter::once(kind).chain(numbers.map(number)).collect();
+    let attributes =
+        core::iter::once(kind).chain(numbers.map(|(kind, value)| number(kind, value))).collect();
     Expressions::Other { expression_type: "exthdr".into(), attributes }.into()
 }
 
 fn other(expression: &str, numbers: &[(u16, u32)]) -> Expression {
-    let attributes = numbers.iter().copied().map(number).collect();
+    let attributes = numbers.iter().map(|(kind, value)| number(*kind, *value)).collect();
     Expressions::Other { expression_type: expression.into(), attributes }.into()
 }
 
-fn number((kind, value): (u16, u32)) -> DefaultNla {
+fn number(kind: u16, value: u32) -> DefaultNla {
     DefaultNla::new(kind, value.to_be_bytes().to_vec())
 }

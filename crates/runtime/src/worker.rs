@@ -99,6 +99,15 @@ pub struct Worker {
     unpublished: u32,
 }
 
+/// Connections of a worker with the others of its team.
+struct Membership {
+    /// Number of workers in the team.
+    workers: u16,
+    links: Links,
+    waker: Waker,
+    helper: Option<Helper>,
+}
+
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker").field("id", &self.id).finish_non_exhaustive()
@@ -132,21 +141,21 @@ impl Worker {
             wakers.iter().map(|waker| surroundings.engine.helper(waker)).collect();
         let each = (0..n).zip(ports).zip(links.into_iter().zip(wakers.into_iter().zip(helpers)));
         Ok(each
-            .map(|((id, ports), (links, bell))| {
-                Self::new(WorkerId(id), n, surroundings, ports, published, links, bell)
+            .map(|((id, ports), (links, (waker, helper)))| {
+                let team = Membership { workers: n, links, waker, helper };
+                Self::new(WorkerId(id), surroundings, ports, published, team)
             })
             .collect())
     }
 
     fn new(
         id: WorkerId,
-        workers: u16,
         surroundings: &Surroundings,
         ports: WorkerPorts,
         published: &Arc<Published>,
-        links: Links,
-        (waker, helper): (Waker, Option<Helper>),
+        team: Membership,
     ) -> Self {
+        let Membership { workers, links, waker, helper } = team;
         let slots = ports.wire.len() + SPARE;
         let stats = Arc::new(WorkerStats::new(id, slots));
         let load = WorkerLoad::default();

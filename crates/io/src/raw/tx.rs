@@ -39,7 +39,8 @@ impl Sender {
     /// error means that the socket is dead.
     pub(super) fn run(
         &mut self,
-        (fd, fragmenting): (BorrowedFd<'_>, Option<BorrowedFd<'_>>),
+        fd: BorrowedFd<'_>,
+        fragmenting: Option<BorrowedFd<'_>>,
         burst: &Burst,
         errors: &mut ErrorQueue,
         counters: &mut PortCounters,

@@ -90,7 +90,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
                     }
                     None => {
                         usual = false;
-                        find(snapshot, config.worker, hints, leaving, (reqid, &packet.info.flow))
+                        find(reqid, &packet.info.flow, snapshot, config.worker, hints, leaving)
                     }
                 };
                 // Routes into the first interface are the gateway's own, and no others are.
@@ -169,11 +169,12 @@ fn leave(leaving: &mut Vec<Exit>, exit: Exit) -> SaSlot {
 /// Asks the snapshot which SA the policies with this `reqid` use now for such a packet.
 #[inline(never)]
 fn find(
+    reqid: ReqId,
+    flow: &FlowKey,
     snapshot: &Snapshot,
     me: WorkerId,
     hints: &mut Hints,
     leaving: &mut Vec<Exit>,
-    (reqid, flow): (ReqId, &FlowKey),
 ) -> SaSlot {
     let exit = match snapshot.outbound_to(reqid, flow) {
         Some(SaOwner { slot, worker }) if worker == me => {

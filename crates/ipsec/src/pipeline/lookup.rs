@@ -75,7 +75,8 @@ impl Base {
         snapshot: &Snapshot,
         packets: &[Packet],
         decisions: &mut [Option<Decision>],
-        (onward, before): (&mut Onward, usize),
+        onward: &mut Onward,
+        before: usize,
     ) {
         if let Some(spd) = snapshot.spd_of(self.spd) {
             let goes_on = |at| onward.add(before + at);
@@ -133,7 +134,7 @@ impl Lookup {
             match direction {
                 Direction::Outbound => first.burst(snapshot, *direction, packets, decisions),
                 Direction::Inbound => {
-                    first.burst_inbound(snapshot, packets, decisions, (onward, 0));
+                    first.burst_inbound(snapshot, packets, decisions, onward, 0);
                 }
             }
         } else {
@@ -158,7 +159,7 @@ impl Lookup {
             let other = usize::from(interface).checked_sub(1);
             match other.map(|n| others.get_mut(n)) {
                 None if *direction == Direction::Inbound => {
-                    first.burst_inbound(snapshot, run, mine, (onward, before));
+                    first.burst_inbound(snapshot, run, mine, onward, before);
                 }
                 None => first.burst(snapshot, *direction, run, mine),
                 Some(Some(base)) => base.burst(snapshot, *direction, run, mine),

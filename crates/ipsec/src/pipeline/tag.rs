@@ -41,8 +41,8 @@ impl OutboundTag {
 
     /// Bytes of the inner packet.
     #[inline(always)]
-    pub(super) const fn inner_len(self) -> u64 {
-        (self.0.note & !Self::REMAINDERS) as u64
+    pub(super) fn inner_len(self) -> u64 {
+        u64::from(self.0.note & !Self::REMAINDERS)
     }
 
     pub(super) const fn remainder(self) -> Remainder {
