@@ -67,7 +67,7 @@ impl Provider for AwsLc {
     }
 
     fn engine(&self) -> Front {
-        Front::at_once(Box::<Engine>::default())
+        Front::synchronous(Box::<Engine>::default())
     }
 }
 

@@ -327,7 +327,7 @@ impl Synchronous for Refusing {
 fn refusing_engine() -> Pair {
     let mut pair = Pair::new(&Setup::default());
     let mut parts = crate::common::pipeline_parts(&pair.left_published, false, 0);
-    parts.engine = Front::at_once(Box::new(Refusing));
+    parts.engine = Front::synchronous(Box::new(Refusing));
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);
     pair.protect(&[inner(false, 9)]);
