@@ -367,11 +367,11 @@ impl Worker {
         let mut moved = 0;
         loop {
             self.inbound.collect(now, &mut self.pool, &mut self.to_plain);
-            let more = self.to_plain.is_full() || self.inbound.onward().is_full();
+            let more = self.to_plain.is_full() || self.inbound.transit().is_full();
             moved += self.to_plain.len();
             self.send_plain()?;
-            moved += self.send_on(now)?;
-            if !more || self.inbound.onward().is_full() {
+            moved += self.forward_transit(now)?;
+            if !more || self.inbound.transit().is_full() {
                 return Ok(moved);
             }
         }
@@ -379,19 +379,19 @@ impl Worker {
 
     /// wire → wire: what came out of one tunnel and goes on into another. What finds no room now stays for
     /// the next turn.
-    fn send_on(&mut self, now: Now) -> Result<usize, IoError> {
+    fn forward_transit(&mut self, now: Now) -> Result<usize, IoError> {
         let mut moved = 0;
         loop {
             let Self { outbound, inbound, pool, links, handoff_out, stats, .. } = self;
-            let before = inbound.onward().len();
+            let before = inbound.transit().len();
             if before == 0 {
                 return Ok(moved);
             }
-            outbound.forward(now, pool, inbound.onward(), handoff_out);
+            outbound.forward(now, pool, inbound.transit(), handoff_out);
             let sent = links.push(Side::Outbound, handoff_out, pool, &stats.pipeline);
             stats.handed_off.add(sent as u64);
             moved += self.collect_outbound(now)?;
-            if self.inbound.onward().len() == before {
+            if self.inbound.transit().len() == before {
                 return Ok(moved);
             }
         }

@@ -9,8 +9,8 @@
 //! next stage, in the bin with a [`DropReason`](crate::drop_reason::DropReason), or in the
 //! [`HandOff`] for the worker that owns its SA. No stage calls back into an earlier one.
 //!
-//! What comes out of one tunnel and falls under a policy of another ([`Spd::goes_on`]) waits at
-//! [`Inbound::onward`], from where [`Outbound::forward`] takes it.
+//! What comes out of one tunnel and falls under a policy of another ([`Spd::is_transit`]) waits at
+//! [`Inbound::transit`], from where [`Outbound::forward`] takes it.
 //!
 //! [`Outbound`] and [`Inbound`] own the hot SAs of one worker. `submit` takes packets as far as
 //! the engine, `collect` brings on what the engine has finished; with an engine that works at
@@ -31,7 +31,6 @@ mod fragment;
 mod fragments;
 mod handoff;
 mod hints;
-mod hop;
 mod icmp;
 mod inbound;
 mod iv;
@@ -54,6 +53,7 @@ mod settled;
 mod silence;
 mod slab;
 mod tag;
+mod transit;
 mod transport;
 mod tunnel;
 mod watch;

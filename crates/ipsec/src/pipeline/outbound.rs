@@ -29,7 +29,7 @@ use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
     HandOff, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters, dummy,
-    forward, hop, keepalive, parse, protect,
+    forward, keepalive, parse, protect, transit,
 };
 use crate::clock::Now;
 use crate::drop_reason::DropReason;
@@ -245,7 +245,7 @@ impl<O: Observer> Outbound<O> {
             Source::Input(Origin::Plain) => parse::run(input, n, packets, &mut bin),
             Source::Input(Origin::Tunnel) => {
                 parse::run(input, n, packets, &mut bin);
-                hop::run(now, config, packets, icmp, &mut bin);
+                transit::run(now, config, packets, icmp, &mut bin);
             }
         }
         flows.run(now, packets, &mut bin);
@@ -310,7 +310,7 @@ impl<O: Observer> Outbound<O> {
             let flow = parse_packet(frame.data()).map(|info| info.flow).ok();
             let asked = spd.zip(flow).filter(|_| frame.interface() == InterfaceId(0));
             let way = match asked {
-                Some((spd, flow)) if spd.sends_on(&flow) => &mut *answers,
+                Some((spd, flow)) if spd.is_for_tunnel(&flow) => &mut *answers,
                 Some((spd, flow)) if spd.is_behind_tunnel(&flow) => {
                     Bin { pool, counters }.drop(frame, DropReason::NoPolicy);
                     continue;

@@ -181,7 +181,7 @@ impl Gate {
                     self.pool.free(frame);
                 }
                 let Self { outbound, inbound, now, pool, handoff, .. } = self;
-                outbound.forward(*now, pool, inbound.onward(), handoff);
+                outbound.forward(*now, pool, inbound.transit(), handoff);
                 self.drain(&mut out);
                 let under_way = self.inbound.in_flight() + self.outbound.in_flight();
                 if input.is_empty() && under_way == 0 {
@@ -213,7 +213,7 @@ impl Gate {
     }
 
     fn know(&self, networks: &KnownNetworks) {
-        self.change(|next| next.spd_mut().send_on(Some(networks)));
+        self.change(|next| next.spd_mut().set_transit(Some(networks)));
     }
 }
 
@@ -236,7 +236,7 @@ impl Net {
         let spoke =
             |end, net| Gate::new(arena, setup, picture(setup, end, &[HUB], between(net, ALL, 1)));
         let mut hub = picture(setup, HUB, &[A, B], policies);
-        hub.spd_mut().send_on(Some(&own(&["10.0.0.0/24", "10.0.0.1/32", "192.0.2.0/24"])));
+        hub.spd_mut().set_transit(Some(&own(&["10.0.0.0/24", "10.0.0.1/32", "192.0.2.0/24"])));
         Self { a: spoke(A, NET_A), b: spoke(B, NET_B), hub: Gate::new(arena, setup, hub), arena }
     }
 
@@ -368,7 +368,7 @@ fn own_networks_come_and_go_while_packets_flow() {
     // To all of it: then the policy is meant.
     net.hub.know(&own(&NET_B));
     assert_eq!(net.at_hub(&packets).wire.len(), 2);
-    net.hub.change(|next| next.spd_mut().send_on(None));
+    net.hub.change(|next| next.spd_mut().set_transit(None));
     assert_eq!(net.at_hub(&packets).plain, packets);
     // A source that only the host may have is for the host to judge.
     net.hub.know(&own(&["10.1.0.5/32", "2001:db8:1::5/128"]));
@@ -737,7 +737,7 @@ fn a_loop_between_two_hubs_ends_with_the_hop_limit() {
         };
         let hub = |end, peer: u8| {
             let mut picture = picture(&setup, end, &[peer], policies());
-            picture.spd_mut().send_on(Some(&own(&["203.0.113.0/24"])));
+            picture.spd_mut().set_transit(Some(&own(&["203.0.113.0/24"])));
             picture
         };
         let mut left = Gate::new(net.arena, &setup, hub(A, HUB));
@@ -770,7 +770,7 @@ fn what_was_between_two_hosts_has_arrived() {
     let both = |end: u8, peer: u8| {
         let mut picture = picture(&setup, end, &[peer], between(ALL, ALL, 1));
         let far = vec![prefix("192.0.2.0/24")];
-        picture.spd_mut().send_on(Some(&KnownNetworks { far, ..KnownNetworks::default() }));
+        picture.spd_mut().set_transit(Some(&KnownNetworks { far, ..KnownNetworks::default() }));
         picture
     };
     net.a = Gate::new(net.arena, &setup, both(A, HUB));
@@ -817,9 +817,9 @@ fn what_comes_out_on_another_interface_is_for_routes_to_lead() {
 fn what_is_said_to_become_of_a_packet_becomes_of_it() {
     let mut net = Net::new(&Setup::default());
     for (to, expected) in [
-        (HOST_B[0], Outcome::SentOn),
+        (HOST_B[0], Outcome::Transit),
         ("10.0.0.7", Outcome::Accepted),
-        (HOST_A[0], Outcome::SentOn),
+        (HOST_A[0], Outcome::Transit),
     ] {
         let packet = inner_with(false, HOST_A[0], to, b"?", 0);
         let flow = parse_packet(&packet).unwrap().flow;
@@ -827,7 +827,7 @@ fn what_is_said_to_become_of_a_packet_becomes_of_it() {
         let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, net.hub.now);
         assert_eq!(said.outcome, expected);
         let out = net.at_hub(&[packet]);
-        assert_eq!(out.wire.len(), usize::from(expected == Outcome::SentOn));
+        assert_eq!(out.wire.len(), usize::from(expected == Outcome::Transit));
     }
     net.assert_no_leak();
 }
@@ -869,12 +869,12 @@ fn hostile_packets_out_of_a_tunnel_are_judged_and_never_looped() {
     let out = net.hub.receive(&wire);
     let refused: u64 = net.hub.counters.drops.iter().map(|(_, n)| n).sum();
     let accepted = net.hub.counters.inbound_packets.get();
-    let sent_on = net.hub.counters.transit_packets.get();
+    let in_transit = net.hub.counters.transit_packets.get();
     let late = net.hub.dropped(DropReason::TtlExpired);
-    assert_eq!(accepted - sent_on, out.plain.len() as u64);
-    assert!(sent_on > 100 && late > 0, "{sent_on} {late}");
+    assert_eq!(accepted - in_transit, out.plain.len() as u64);
+    assert!(in_transit > 100 && late > 0, "{in_transit} {late}");
     let answers = net.hub.counters.icmp_sent.get();
-    assert_eq!(out.wire.len() as u64, sent_on - late + answers);
+    assert_eq!(out.wire.len() as u64, in_transit - late + answers);
     assert!(accepted + refused >= hostile.len() as u64);
     net.assert_no_leak();
 }

@@ -50,7 +50,7 @@ fn hub(of_a: impl Fn(u8) -> u16, of_b: impl Fn(u8) -> u16) -> Snapshot {
         ]
     });
     let mut spd = Spd::new(policies).unwrap();
-    spd.send_on(Some(&KnownNetworks::default()));
+    spd.set_transit(Some(&KnownNetworks::default()));
     let mut hub = Snapshot::new(spd);
     for i in 0..FLOWS {
         let slot = SaSlot(i.into());

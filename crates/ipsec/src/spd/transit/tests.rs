@@ -123,19 +123,19 @@ fn check(spd: &Spd, model_spd: &LinearSpd, networks: &KnownNetworks, cache: &mut
     let flows: Vec<_> = flows().collect();
     let expected: Vec<_> = flows.iter().map(|flow| model(model_spd, networks, flow)).collect();
     for (flow, expected) in flows.iter().zip(&expected) {
-        assert_eq!(spd.goes_on(flow), *expected, "{flow:?}");
+        assert_eq!(spd.is_transit(flow), *expected, "{flow:?}");
     }
     // Of a burst, only what is let in; the second time from the cache.
     for _ in 0..2 {
         let mut found = vec![None; flows.len()];
-        let mut onward = vec![false; flows.len()];
-        spd.lookup_inbound(&flows, cache, &mut found, |at| onward[at] = true);
+        let mut transit = vec![false; flows.len()];
+        spd.lookup_inbound(&flows, cache, &mut found, |at| transit[at] = true);
         for (at, flow) in flows.iter().enumerate() {
             let decision = spd.lookup(Direction::Inbound, flow);
             let is_let_in =
                 decision.is_some_and(|d| matches!(d.action, PolicyAction::Protect { .. }));
             assert_eq!(found[at], decision);
-            assert_eq!(onward[at], is_let_in && expected[at], "{flow:?}");
+            assert_eq!(transit[at], is_let_in && expected[at], "{flow:?}");
         }
     }
 }
@@ -157,8 +157,8 @@ proptest! {
                 ids.push(id);
             }
         }
-        prop_assert!(flows().all(|flow| !spd.goes_on(&flow)), "nothing is known yet");
-        spd.send_on(Some(&networks));
+        prop_assert!(flows().all(|flow| !spd.is_transit(&flow)), "nothing is known yet");
+        spd.set_transit(Some(&networks));
         check(&spd, &model, &networks, &mut cache);
         while let Some(id) = ids.pop() {
             spd.remove(id).unwrap();
