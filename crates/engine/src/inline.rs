@@ -70,7 +70,7 @@ fn prefetch(keys: &[Option<EngineKey>], jobs: &[Job]) {
 /// Works on jobs where they lie, with the keys that `key_of` finds.
 #[inline]
 pub(crate) fn run_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Job]) {
-    // Bursts are of one direction, unless somebody mixes them.
+    // Bursts are of one direction, unless a caller mixes them.
     if seal_jobs(&key_of, jobs) < jobs.len() {
         open_jobs(&key_of, jobs);
     }

@@ -287,7 +287,7 @@ impl Lookaside for Model {
         }
         let stop = (self.settings.deadline as f64 * STOP) as u64;
         let quiet_at = *self.stopping.get_or_insert(now + stop);
-        // Until then it goes on, and so may its writes: to outputs that are nobody's.
+        // Until then it goes on, and so may its writes: to outputs that have no owner.
         self.turn(now);
         if now < quiet_at {
             return false;

@@ -119,7 +119,7 @@ impl Clamp {
 
 impl Drop for Clamp {
     fn drop(&mut self) {
-        // Whoever took it away before has done it.
+        // The process that took it away before has done it.
         let _ = self.nft.commit(vec![nft::removal(&self.table)]);
     }
 }

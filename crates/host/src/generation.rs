@@ -95,7 +95,7 @@ impl GenerationWatch {
         Self { events, log, deaf, copies: Copies::default() }
     }
 
-    /// Hears the kernel's log, which somebody else could open, from where it stands on.
+    /// Hears the kernel's log, which another process could open, from where it stands on.
     pub fn hear_log(&mut self, log: File) {
         let [_, of_log] = SOURCES;
         self.deaf.retain(|why| !why.starts_with(of_log));
@@ -213,7 +213,7 @@ fn listen() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A log from its end on: what was said before concerns whoever ran then.
+/// A log from its end on: what was said before concerns the process that ran then.
 fn open_log(path: &Path) -> io::Result<File> {
     let mut log = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
     log.seek(SeekFrom::End(0))?;
@@ -256,7 +256,7 @@ fn read_log(log: &mut File) -> io::Result<Said> {
     }
 }
 
-/// True if a uevent says that the generation id changed. One that somebody asked for by writing to
+/// True if a uevent says that the generation id changed. One that a process asked for by writing to
 /// `uevent` in `/sys` has other names for what was written.
 pub(crate) fn is_new_generation(event: &[u8]) -> bool {
     let mut lines = event.split(|byte| *byte == 0);

@@ -16,7 +16,7 @@
 //!
 //! Everything goes through the kernel's netlink sockets (`rtnetlink(7)`, `nf_tables`) and `/proc/sys/net`; no
 //! other program is run. Interfaces themselves are not made here: a TUN interface belongs to
-//! whoever holds its descriptor and vanishes with it.
+//! the process that holds its descriptor and vanishes with it.
 //!
 //! ```no_run
 //! use convoy_host::{Change, LinkName, Plan};

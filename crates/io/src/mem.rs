@@ -230,7 +230,7 @@ impl Patience {
         Self { limit, since: None }
     }
 
-    /// True if nobody has waited yet, and somebody may.
+    /// True if no sender has waited yet, and one may.
     fn fresh(&self) -> bool {
         self.since.is_none() && !self.limit.is_zero()
     }

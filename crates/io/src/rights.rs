@@ -100,8 +100,8 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
     }
 }
 
-/// True if the process has rights that whoever ran its program lacks: setuid, setgid or capabilities of its file
-/// (`AT_SECURE`). Its environment is then that of somebody who may not decide.
+/// True if the process has rights that the user who ran its program lacks: setuid, setgid or capabilities of its file
+/// (`AT_SECURE`). Its environment is then that of a user who may not decide.
 #[must_use]
 pub fn is_secure() -> bool {
     crate::sys::is_secure()

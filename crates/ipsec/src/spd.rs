@@ -331,7 +331,7 @@ impl Spd {
         self.is_for_tunnel(flow) && !self.transit.is_martian(flow)
     }
 
-    /// True if a packet is for somebody behind a tunnel, whatever policies say of it.
+    /// True if a packet is for a host behind a tunnel, whatever policies say of it.
     #[must_use]
     pub fn is_behind_tunnel(&self, flow: &FlowKey) -> bool {
         self.transit.is_behind_tunnel(flow)

@@ -164,7 +164,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Vec<u8>, Lab
     let pid = Pid::from_raw(child.id().cast_signed());
     let (done, ended) = mpsc::channel();
     let waiting = thread::Builder::new().name("command".into()).spawn(move || {
-        // Whoever has stopped listening has killed it.
+        // A caller that has stopped listening has killed it.
         let _ = done.send(child.wait_with_output());
     });
     waiting.map_err(LabError::Thread)?;

@@ -46,7 +46,7 @@ impl Plain {
     }
 
     /// Receives from all of them; packets know which one they came from. One beside the first may die,
-    /// as when somebody removes it; the rest goes on.
+    /// as when another process removes it; the rest goes on.
     #[inline]
     pub(crate) fn rx(&mut self, pool: &mut Pool) -> Result<usize, IoError> {
         let mut moved = self.first.rx(pool)?;

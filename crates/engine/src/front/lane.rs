@@ -345,7 +345,7 @@ fn prepare(outputs: &mut Vec<Output>, pool: &mut Pool, jobs: &[Job]) -> bool {
     jobs.iter().zip(outputs).all(|(job, output)| output.prepare(&job.frame))
 }
 
-/// Exchanges the jobs of a batch that nobody else has.
+/// Exchanges the jobs of a batch that has no other holder.
 #[inline]
 fn fill(batch: &mut Arc<Batch>, number: u64, jobs: &mut JobBurst) {
     if let Some(own) = Arc::get_mut(batch) {

@@ -78,7 +78,7 @@ struct Segment {
 
 /// Fitness of a packet for a super-segment.
 enum Sort {
-    /// No transport header to go by: it is nobody's successor.
+    /// No transport header to go by: it has no predecessor.
     Foreign,
     /// Of a flow, but must stay alone: what the flow has open ends here.
     Alone(Segment),

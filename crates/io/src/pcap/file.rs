@@ -12,7 +12,7 @@ use crate::sys::effective_user;
 /// Its owner alone reads and writes it: packets may be in clear.
 const MODE: u32 = 0o600;
 
-/// Makes a file that nobody but this user can read. One of this user's that is there is emptied; one that others could
+/// Makes a file that only this user can read. One of this user's that is there is emptied; one that others could
 /// read, since it is theirs or has other names, is removed for it. A link is not followed. What is no file, as a pipe
 /// or `/dev/null`, must be this user's own or root's.
 pub(super) fn create(path: &Path) -> io::Result<File> {
@@ -43,7 +43,7 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     options.create_new(true).open(path)
 }
 
-/// True if nobody else has a file, by another name or as its owner.
+/// True if no other user has a file, by another name or as its owner.
 fn is_private(file: &Metadata) -> bool {
     file.uid() == effective_user() && file.nlink() == 1
 }

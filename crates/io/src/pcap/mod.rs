@@ -38,7 +38,7 @@ const HEADER: PcapHeader = PcapHeader { link: LINK_RAW, nanoseconds: false, snap
 struct CaptureFile(BufWriter<File>);
 
 impl CaptureFile {
-    /// Makes the file, which nobody but this user can read, or empties it if it exists.
+    /// Makes the file, which only this user can read, or empties it if it exists.
     fn create(path: &Path) -> Result<Self, IoError> {
         let mut file = BufWriter::new(file::create(path).map_err(IoError::Capture)?);
         file.write_all(&HEADER.emit()).map_err(IoError::Capture)?;

@@ -43,14 +43,14 @@ impl Words {
     /// # Errors
     /// Fails if the file cannot be read, or a new one cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Whoever put something else there shall not have this wait for it.
+        // A process that put something else there shall not have this wait for it.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let earlier = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => read(file)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        // Nothing that is old can be taken for new: what is stored into it later nobody finds.
+        // Nothing that is old can be taken for new: what is stored into it later is not found.
         let fresh = fresh(path);
         match std::fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -61,7 +61,7 @@ impl Words {
         Ok(Self { file, chunks: Vec::new(), earlier, path: path.to_owned() })
     }
 
-    /// Puts the new file into the place of that of the life before, whose words nobody finds any more. To
+    /// Puts the new file into the place of that of the life before, whose words are not found any more. To
     /// be called when they are kept elsewhere, and before anything is stored here.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ mod tests {
         let limit = u32::try_from(PAIRS_MAX).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(Words::open(&path).unwrap().pair(limit).is_err());
-        assert!(!path.exists(), "nobody has begun");
+        assert!(!path.exists(), "it has not begun");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
         assert_eq!(Words::open(&path).unwrap().earlier(), [[0; 2]; 0]);

@@ -269,7 +269,7 @@ impl<O: Observer> Inbound<O> {
             self.settled.took_over(generation, &self.engine, is_met.then_some(old));
         }
         self.is_held_up = false;
-        // First all that stays for now: nobody else takes over a window that still moves.
+        // First all that stays for now: no other SA takes over a window that still moves.
         slots.retain(|slot| !self.put_off(*slot));
         for slot in &slots {
             // Where many come they mostly lie in a row, but not what they are made of.

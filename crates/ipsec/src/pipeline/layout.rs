@@ -193,7 +193,7 @@ impl Layout {
         self.beside_len
     }
 
-    /// The IV of a packet to be sealed: `random` gives one that nobody can predict, where the suite
+    /// The IV of a packet to be sealed: `random` gives an unpredictable one, where the suite
     /// needs it.
     #[inline]
     pub(super) fn new_iv(

@@ -300,7 +300,7 @@ impl<O: Observer> Outbound<O> {
     }
 
     /// Gives messages to inner senders to the plain side, or keeps those that outbound policies decide about. One to
-    /// somebody behind a tunnel that no policy decides about is dropped: it quotes what was protected.
+    /// a sender behind a tunnel that no policy decides about is dropped: it quotes what was protected.
     #[cold]
     fn send_answers(&mut self, pool: &mut Pool, plain: &mut Burst) {
         let Self { icmp, answers, lookup, reader, counters, .. } = self;
@@ -364,7 +364,7 @@ impl<O: Observer> Outbound<O> {
     }
 
     /// Hears from this host itself that its own link to `destination` takes no more than `mtu`
-    /// bytes; says whether that changed anything. Nobody else can say so, so no proof is asked for,
+    /// bytes; says whether that changed anything. Only the host can say so, so no proof is asked for,
     /// and it concerns every SA to that peer.
     pub fn link_mtu(&mut self, now: Now, destination: IpAddr, mtu: u32) -> bool {
         let Self { peers, sas, .. } = self;

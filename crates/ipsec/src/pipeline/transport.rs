@@ -91,7 +91,7 @@ pub(super) fn open_up(
     if let Ok(view) = Ipv4View::parse(packet)
         && view.ident() == 0
     {
-        // Only whole packets come here, so that nobody misses the old one (RFC 6864 section 4).
+        // Only whole packets come here, so that the old one is not missed (RFC 6864 section 4).
         Ipv4Mut::new(packet).ok()?.set_ident(ah::ident(seq));
     }
     Some((header, info.flow.protocol))

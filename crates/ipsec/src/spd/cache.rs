@@ -22,7 +22,7 @@ const TRANSIT: u32 = 1 << 31;
 /// Policies that recent flows were found to fall under, in memory of fixed size. One for each
 /// worker and direction.
 ///
-/// A flow is remembered with its whole key and compared with it, and hashed with a seed that nobody
+/// A flow is remembered with its whole key and compared with it, and hashed with a seed that no sender
 /// outside knows. When the policies change, everything is forgotten.
 #[derive(Debug)]
 pub struct FlowCache {

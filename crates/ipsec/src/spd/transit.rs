@@ -14,7 +14,7 @@
 //! * in both networks of the policy that decides, and its remote one is not the smaller.
 //!
 //! A spoke within the network of its hub is far for this reason: the hub's policy has the larger local
-//! network. A policy that discards is mostly for what nobody protects, from everywhere to everywhere: for it, the
+//! network. A policy that discards is mostly for what no policy protects, from everywhere to everywhere: for it, the
 //! local networks of all policies that protect are near, where none of these has a remote network that is as
 //! small or smaller.
 

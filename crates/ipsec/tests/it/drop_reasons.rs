@@ -62,7 +62,7 @@ fn judge(reason: DropReason, mut pair: Pair) {
     pair.assert_no_leak();
 }
 
-/// The case of a reason. Whoever adds a reason adds its case here.
+/// The case of a reason. A new reason has its case here.
 fn case(reason: DropReason) -> Case {
     use Case::{Plain, Play, Wire, Worker};
     const WIRE_DROPS: &str = include_str!("../../../runtime/tests/it/wire_drops.rs");

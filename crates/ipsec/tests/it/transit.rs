@@ -405,7 +405,7 @@ fn listed_networks_say_what_is_far_where_the_sides_of_a_policy_overlap() {
     let everything = || [between(ALL, ALL, 1), between(["10.0.0.0/8", "::/0"], NET_B, 2)].concat();
     let mut net = Net::with(&Setup::default(), everything());
     let to = |to: &str| inner_with(false, HOST_A[0], to, b"?", 0);
-    // Without a list: nobody can say on which side it is. B's is the smaller side.
+    // Without a list: it cannot be said on which side it is. B's is the smaller side.
     let out = net.at_hub(&[to("198.51.100.7")]);
     assert_eq!((out.plain.len(), out.wire.len()), (1, 0));
     net.hub

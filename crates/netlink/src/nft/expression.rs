@@ -49,7 +49,7 @@ pub fn is_neighbour_discovery() -> Vec<Expression> {
     ]
 }
 
-/// Goes on if a process of this host sends the packet: sockets of the kernel are nobody's, as are packets that it passes on.
+/// Goes on if a process of this host sends the packet: sockets of the kernel are of no process, as are packets that it passes on.
 pub fn is_of_process() -> Expression {
     meta(MetaKey::SocketUserId)
 }

@@ -381,7 +381,7 @@ fn a_worker_that_fails_raises_the_alarm_and_says_how() {
             std::thread::yield_now();
         }
         assert_eq!(alarms.load(Ordering::Acquire), 2, "worker 1, once");
-        // Nobody waits for one that has ended.
+        // No thread waits for one that has ended.
         let begun = Instant::now();
         runtime.update_stats(10 * LIMIT);
         assert!(begun.elapsed() < 10 * LIMIT);

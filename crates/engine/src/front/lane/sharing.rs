@@ -140,7 +140,7 @@ impl Lane {
         self.share = Some(share);
     }
 
-    /// Does again what all wait for and somebody has begun with, who may have been stopped: what he makes of
+    /// Does again what all wait for and a helper has begun with, which may have been stopped: what it makes of
     /// it is not used. That he keeps the request keeps him from getting others.
     #[cold]
     pub(super) fn overtake(&mut self, pool: &mut Pool) {
