@@ -94,8 +94,8 @@ pub struct Worker {
     stats: Arc<WorkerStats>,
     receiving: bool,
     next_tick: u64,
-    /// True if SAs may have been silent too long.
-    speaks: bool,
+    /// True if timers of idle SAs may be due.
+    idle_sas_due: bool,
     unpublished: u32,
 }
 
@@ -196,7 +196,7 @@ impl Worker {
             stats,
             receiving: true,
             next_tick: 0,
-            speaks: false,
+            idle_sas_due: false,
             unpublished: 0,
         }
     }
@@ -249,10 +249,10 @@ impl Worker {
             self.next_tick = now.0 + TICK_NS;
             self.outbound.expire(now, &mut self.pool);
             self.inbound.expire(now, &mut self.pool);
-            self.speaks = true;
+            self.idle_sas_due = true;
         }
-        if self.speaks {
-            moved += self.speak(now)?;
+        if self.idle_sas_due {
+            moved += self.send_for_idle_sas(now)?;
         }
         if self.outbound.has_news() || self.inbound.has_news() {
             self.tell();
@@ -286,12 +286,12 @@ impl Worker {
         self.inbound.rests();
     }
 
-    /// Sends what SAs send of their own when they were silent: as much as fits a burst, and the rest
+    /// Sends keepalives and dummies of idle SAs: as many as fit a burst, and the rest
     /// with the next turn.
-    fn speak(&mut self, now: Now) -> Result<usize, IoError> {
+    fn send_for_idle_sas(&mut self, now: Now) -> Result<usize, IoError> {
         let keepalives = self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
         let dummies = self.outbound.dummies(now, &mut self.pool);
-        self.speaks = !(keepalives && dummies);
+        self.idle_sas_due = !(keepalives && dummies);
         let sent = self.to_wire.len();
         self.send_wire()?;
         Ok(sent)

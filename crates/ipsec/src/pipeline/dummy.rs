@@ -3,9 +3,9 @@
 use convoy_packet::Pool;
 
 use super::form::Any;
+use super::idle::Outcome;
 use super::job_maker::{JobMaker, Unprotected};
 use super::sa::OutboundSa;
-use super::silence::Outcome;
 use super::tunnel::{self, Payload};
 use crate::sa::SaSlot;
 

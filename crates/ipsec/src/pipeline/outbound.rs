@@ -16,6 +16,7 @@ use super::form::Form;
 use super::fragments::Flows;
 use super::hints::Hints;
 use super::icmp::IcmpSender;
+use super::idle::{IdleTimers, Outcome};
 use super::iv::IvSource;
 use super::job_maker::JobMaker;
 use super::lookup::Lookup;
@@ -24,7 +25,6 @@ use super::peers::Peers;
 use super::refusals::Refusals;
 use super::sa::OutboundSa;
 use super::settled::Settled;
-use super::silence::{Outcome, Silence};
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
@@ -73,8 +73,8 @@ pub struct Outbound<O: Observer = ()> {
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
     watch: Watch,
-    keepalives: Silence,
-    dummies: Silence,
+    keepalives: IdleTimers,
+    dummies: IdleTimers,
     peers: Peers,
     /// Slots whose SAs are still to be taken over: their keys may be another's, or the system has no
     /// random numbers for their IVs.
@@ -120,8 +120,8 @@ impl<O: Observer> Outbound<O> {
             refusals: Refusals::default(),
             sas: Slab::new(),
             watch: Watch::default(),
-            keepalives: Silence::new(),
-            dummies: Silence::new(),
+            keepalives: IdleTimers::new(),
+            dummies: IdleTimers::new(),
             peers: Peers::default(),
             unclaimed: Vec::new(),
             packets: Vec::with_capacity(BURST_MAX),
@@ -322,7 +322,7 @@ impl<O: Observer> Outbound<O> {
         }
     }
 
-    /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
+    /// Sends a NAT keepalive on every encapsulated SA that was idle for its interval
     /// (RFC 3948 section 4). Says whether all that were due found room.
     pub fn keepalives(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst) -> bool {
         let Self { keepalives, sas, config, counters, .. } = self;
@@ -333,7 +333,7 @@ impl<O: Observer> Outbound<O> {
         })
     }
 
-    /// Makes a dummy packet for every SA that was silent for so long as its record says (RFC 4303
+    /// Makes a dummy packet for every SA that was idle for so long as its record says (RFC 4303
     /// section 2.6); [`Self::collect`] gives them out. Says whether all that were due found room.
     pub fn dummies(&mut self, now: Now, pool: &mut Pool) -> bool {
         let Self { dummies, sas, ivs, watch, jobs, counters, .. } = self;

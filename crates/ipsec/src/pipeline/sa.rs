@@ -12,9 +12,9 @@ use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
 use super::ah::AhLayout;
 use super::form::Known;
+use super::idle::Idle;
 use super::layout::{Iv, Layout, UDP_HEADER};
 use super::lengths::Tunnel;
-use super::silence::Talker;
 use super::slab::HOT;
 use super::tag::{OutboundTag, Remainder};
 use crate::clock::Now;
@@ -382,7 +382,7 @@ impl OutboundSa {
     }
 }
 
-impl Talker for OutboundSa {
+impl Idle for OutboundSa {
     fn last_sent(&self) -> u64 {
         self.counters.last_packet_ns.get()
     }
