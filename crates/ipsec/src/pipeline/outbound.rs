@@ -11,7 +11,7 @@ use convoy_wire::{SeqNum, parse_packet};
 
 use super::acquire::Acquire;
 use super::bin::Bin;
-use super::classify::{self, Exit};
+use super::classify::{self, Disposition};
 use super::form::Form;
 use super::fragments::Flows;
 use super::hints::Hints;
@@ -84,7 +84,7 @@ pub struct Outbound<O: Observer = ()> {
     flows: Flows,
     lookup: Lookup,
     hints: Hints,
-    leaving: Vec<Exit>,
+    dispositions: Vec<Disposition>,
     acquire: Acquire,
     /// Packets that are classified and did not fit into the jobs.
     pending: VecDeque<Packet>,
@@ -128,7 +128,7 @@ impl<O: Observer> Outbound<O> {
             flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::new(Direction::Outbound),
             hints: Hints::new(),
-            leaving: Vec::with_capacity(BURST_MAX),
+            dispositions: Vec::with_capacity(BURST_MAX),
             acquire: Acquire::new(),
             pending: VecDeque::with_capacity(PENDING_MAX),
             jobs: JobBurst::new(),
@@ -271,7 +271,7 @@ impl<O: Observer> Outbound<O> {
             sas: &self.sas,
             lookup: &mut self.lookup,
             hints: &mut self.hints,
-            leaving: &mut self.leaving,
+            dispositions: &mut self.dispositions,
             bypass: &mut self.bypass,
             handoff,
             acquire: &mut self.acquire,
