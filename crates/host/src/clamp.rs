@@ -61,7 +61,7 @@ pub struct Clamp {
 
 impl Clamp {
     /// Clamps connections through a TUN interface and other interfaces of tunnels, by a table of its own in the
-    /// calling thread's namespace, in place of what an earlier life left. The interfaces need not exist yet.
+    /// calling thread's namespace, in place of what a previous run left. The interfaces need not exist yet.
     ///
     /// # Errors
     /// [`HostError::PacketFilter`]: there is no packet filter, or it cannot do this.

@@ -67,7 +67,7 @@ pub use change::{Change, Route};
 pub use clamp::Clamp;
 pub use error::{Cause, HostError, Leftover};
 pub use generation::{
-    GenerationWatch, Heard, can_read_kernel_log, has_generation_id, open_kernel_log,
+    GenerationEvent, GenerationWatch, can_read_kernel_log, has_generation_id, open_kernel_log,
 };
 pub use io_error::describe_io;
 pub use lock::Lockable;

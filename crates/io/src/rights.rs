@@ -14,7 +14,7 @@ use crate::sys::{Broadcast, Done};
 
 /// Longest time that threads may take. One that works answers at once; one in a system call that cannot be
 /// interrupted, when that ends.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -90,7 +90,7 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
             continue;
         };
         clean = 0;
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > SEND_TIMEOUT {
             return Err(io::Error::other(format!("thread {first} does not give them up")));
         }
         for (thread, _) in wide.into_iter().filter(|(thread, _)| asked.insert(*thread)) {

@@ -99,7 +99,7 @@ impl Committed {
     }
 }
 
-/// The highest number that a key has accepted, kept beyond the life of a window: by the worker for
+/// The highest number that a key has accepted, kept beyond the end of a window: by the worker for
 /// its successor, by control for the time after a restart.
 #[derive(Debug, Default)]
 pub struct ReplayFloor(AtomicU64);

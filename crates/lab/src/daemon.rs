@@ -125,10 +125,10 @@ impl Daemon {
     }
 
     /// Asks it to end, and makes it.
-    pub(crate) fn end(self, patience: Duration) -> Result<(), LabError> {
+    pub(crate) fn end(self, timeout: Duration) -> Result<(), LabError> {
         let Self { _watch: watch, program } = self;
         drop(watch);
-        program.end(patience).map(drop)
+        program.end(timeout).map(drop)
     }
 
     /// Kills it without warning (SIGKILL).

@@ -11,7 +11,7 @@ use crate::ancillary::Control;
 use crate::bytes::byte;
 use crate::link::{Outlet, ethernet};
 use crate::offload::{Coalescer, Gso, VNET_LEN, Vnet, Write};
-use crate::socket::{Failure, Patience};
+use crate::socket::{Failure, SendWait};
 use crate::sys::{ADDRESS, Outgoing, SendBatch};
 
 /// Plans and sends a burst.
@@ -45,7 +45,7 @@ impl Sender {
     ) -> io::Result<()> {
         self.coalescer.plan(outlet.ready.as_mut_slice());
         self.arrange(outlet);
-        let mut patience = Patience::default();
+        let mut wait = SendWait::default();
         let mut at = 0;
         while at < self.outgoing.len() {
             let failure = match self.send_from(fd, at, outlet, counters) {
@@ -61,7 +61,7 @@ impl Sender {
                     at += sent;
                     continue;
                 }
-                Err(error) => patience.judge(fd, &error).or_dead(error)?,
+                Err(error) => wait.judge(fd, &error).or_dead(error)?,
             };
             let packets = self.coalescer.writes().get(at).map_or(1, |write| u64::from(write.count));
             match failure {

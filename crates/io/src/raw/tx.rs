@@ -10,7 +10,7 @@ use crate::PortCounters;
 use crate::ancillary::{Control, encode_address, push_source};
 use crate::error_queue::ErrorQueue;
 use crate::outer::{Outer, TTL};
-use crate::socket::{Failure, Patience};
+use crate::socket::{Failure, SendWait};
 use crate::sys::{Outgoing, SendBatch};
 
 /// Sends packets whose headers are already as they should be on the wire.
@@ -47,7 +47,7 @@ impl Sender {
     ) -> io::Result<()> {
         let frames = burst.as_slice();
         self.arrange(frames, counters);
-        let mut patience = Patience::default();
+        let mut wait = SendWait::default();
         let mut at = 0;
         let mut refused = false;
         while at < self.outgoing.len() {
@@ -60,7 +60,7 @@ impl Sender {
                 }
                 Err(error) => {
                     errors.signal(&error);
-                    patience.judge(fd, &error).or_dead(error)?
+                    wait.judge(fd, &error).or_dead(error)?
                 }
             };
             match failure {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_numbers_are_no_trouble() {
+    fn the_ends_of_the_numbers_are_no_problem() {
         let mut cover = Cover::default();
         let mut note = Difference::default();
         cover.set((0, u128::MAX), &[(0, u128::MAX)], &mut note);
