@@ -103,12 +103,12 @@ fn model(spd: &LinearSpd, networks: &KnownNetworks, flow: &FlowKey) -> bool {
         counts && has(its, to) && is_less(its, remote)
     });
     let overlap = overlap(local, remote);
-    let is_far = match (overlap, networks.far.is_empty()) {
+    let is_remote = match (overlap, networks.remote.is_empty()) {
         (false, _) => true,
         (true, true) => !has(local, to) || is_less(remote, local),
-        (true, false) => networks.far.iter().any(|far| has(net(far), to)),
+        (true, false) => networks.remote.iter().any(|remote| has(net(remote), to)),
     };
-    found.action != PolicyAction::Bypass && !is_own && !is_martian && !is_beside && is_far
+    found.action != PolicyAction::Bypass && !is_own && !is_martian && !is_beside && is_remote
 }
 
 fn flows() -> impl Iterator<Item = FlowKey> {
@@ -145,9 +145,9 @@ proptest! {
     fn what_goes_on_is_what_the_words_say_while_policies_come_and_go(
         policies in policies(),
         own in prop::collection::vec(network(), 0..3),
-        far in prop::collection::vec(network(), 0..2),
+        remote in prop::collection::vec(network(), 0..2),
     ) {
-        let networks = KnownNetworks { own, far, ..KnownNetworks::default() };
+        let networks = KnownNetworks { own, remote, ..KnownNetworks::default() };
         let (mut spd, mut model) = (Spd::default(), LinearSpd::default());
         let mut cache = FlowCache::new(64, 4);
         let mut ids = Vec::new();
