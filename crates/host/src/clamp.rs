@@ -151,7 +151,7 @@ fn named(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
         let name = DataAttribute::Value(name(link.as_str()));
         ListAttribute::Element(vec![SetElementAttribute::Key(name)])
     };
-    elements::orders(table, SET, links.iter().map(element).collect(), true)
+    elements::orders(table, SET, links.iter().map(element).collect(), elements::Change::Add)
 }
 
 /// Clamps to what the routes to both ends take.

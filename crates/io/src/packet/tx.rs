@@ -6,13 +6,13 @@ use std::os::fd::BorrowedFd;
 use convoy_packet::BURST_MAX;
 
 use super::PREFIX;
-use crate::PortCounters;
 use crate::ancillary::Control;
 use crate::bytes::byte;
 use crate::link::{Outlet, ethernet};
 use crate::offload::{Coalescer, Gso, VNET_LEN, Vnet, Write};
 use crate::socket::{Failure, SendWait};
 use crate::sys::{ADDRESS, Outgoing, SendBatch};
+use crate::{Offloads, PortCounters};
 
 /// Plans and sends a burst.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(index: u32, tcp: bool, udp: bool) -> Self {
+    pub(super) fn new(index: u32, offloads: &Offloads) -> Self {
         Self {
             addresses: [libc::ETH_P_IP, libc::ETH_P_IPV6].map(|kind| address(index, kind as u16)),
-            coalescer: Coalescer::new(tcp, udp),
+            coalescer: Coalescer::new(offloads),
             prefixes: Vec::with_capacity(BURST_MAX),
             outgoing: Vec::with_capacity(BURST_MAX),
             batch: SendBatch::new(BURST_MAX, 2 * BURST_MAX),

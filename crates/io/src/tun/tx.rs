@@ -10,7 +10,7 @@ use convoy_packet::{BURST_MAX, Burst};
 
 use super::is_fatal;
 use crate::offload::{Coalescer, Write};
-use crate::{PortCounters, sys};
+use crate::{Offloads, PortCounters, sys};
 
 /// Longest time that one write waits for room.
 const SEND_TIMEOUT: Duration = Duration::from_millis(5);
@@ -22,8 +22,8 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(tcp: bool, udp: bool) -> Self {
-        Self { coalescer: Coalescer::new(tcp, udp) }
+    pub(super) fn new(offloads: &Offloads) -> Self {
+        Self { coalescer: Coalescer::new(offloads) }
     }
 
     /// Writes all of `burst`; the frames stay in it. An error means that the queue is dead.
