@@ -11,7 +11,7 @@ mod window;
 use convoy_packet::Pool;
 
 use crate::inline::Inline;
-use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Synchronous};
+use crate::{EngineKey, JobBurst, KeyId, Lookaside, Synchronous};
 use lane::Lane;
 pub use share::{Sharing, WorkerLoad, cycles_in};
 
@@ -27,16 +27,12 @@ pub struct Front(Engine);
 /// The engine behind a front end.
 #[derive(Debug)]
 enum Engine {
-    Inline(Inline),
-    Synchronous(AtOnce),
+    Synchronous {
+        engine: Box<dyn Synchronous>,
+        /// Finished jobs, which were not polled yet.
+        done: JobBurst,
+    },
     Lookaside(Box<Lane>),
-}
-
-/// A synchronous engine with what it has finished.
-#[derive(Debug)]
-struct AtOnce {
-    engine: Box<dyn Synchronous>,
-    done: JobBurst,
 }
 
 /// Numbers of events since the front end was made.
@@ -86,16 +82,16 @@ pub enum Standing {
 }
 
 impl Front {
-    /// A front end that works at once, on the worker's own core.
+    /// A front end with Convoy's own kernels, on the worker's core.
     #[must_use]
     pub fn inline() -> Self {
-        Self(Engine::Inline(Inline::new()))
+        Self::synchronous(Box::new(Inline::new()))
     }
 
     /// A front end with an engine that works at once. What it rejects is given back so.
     #[must_use]
-    pub fn at_once(engine: Box<dyn Synchronous>) -> Self {
-        Self(Engine::Synchronous(AtOnce { engine, done: JobBurst::new() }))
+    pub fn synchronous(engine: Box<dyn Synchronous>) -> Self {
+        Self(Engine::Synchronous { engine, done: JobBurst::new() })
     }
 
     /// A front end with an engine, which must be new, and software for what the engine leaves undone.
@@ -109,7 +105,7 @@ impl Front {
     /// that came back with it, and later, are done in software.
     #[must_use]
     pub fn checking(mut self, one_in: u32) -> Self {
-        if let Engine::Lookaside(lane) = &mut self.0 {
+        if let Some(lane) = self.lane_mut() {
             lane.check(one_in);
         }
         self
@@ -119,7 +115,7 @@ impl Front {
     /// of a worker get the same `load`. To be said before the first key is installed.
     #[must_use]
     pub fn sharing(mut self, sharing: Sharing, load: &WorkerLoad) -> Self {
-        if let Engine::Lookaside(lane) = &mut self.0 {
+        if let Some(lane) = self.lane_mut() {
             lane.share(sharing, load);
         }
         self
@@ -128,7 +124,7 @@ impl Front {
     /// Says that the worker is about to sleep, or to wait for more to come: that time is no work.
     #[inline]
     pub fn rests(&mut self) {
-        if let Engine::Lookaside(lane) = &mut self.0 {
+        if let Some(lane) = self.lane_mut() {
             lane.rests();
         }
     }
@@ -137,8 +133,7 @@ impl Front {
     /// were taken with.
     pub fn install(&mut self, id: KeyId, key: EngineKey) {
         match &mut self.0 {
-            Engine::Inline(inline) => inline.install(id, key),
-            Engine::Synchronous(at_once) => at_once.engine.install(id, key),
+            Engine::Synchronous { engine, .. } => engine.install(id, key),
             Engine::Lookaside(lane) => lane.install(id, key),
         }
     }
@@ -146,8 +141,7 @@ impl Front {
     /// Forgets the key under `id`, once no job already taken needs it.
     pub fn remove(&mut self, id: KeyId) {
         match &mut self.0 {
-            Engine::Inline(inline) => inline.remove(id),
-            Engine::Synchronous(at_once) => at_once.engine.remove(id),
+            Engine::Synchronous { engine, .. } => engine.remove(id),
             Engine::Lookaside(lane) => lane.remove(id),
         }
     }
@@ -158,10 +152,7 @@ impl Front {
     #[inline]
     pub fn submit(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
         match &mut self.0 {
-            Engine::Inline(inline) => inline.submit(jobs),
-            Engine::Synchronous(AtOnce { engine, done }) => {
-                done.take_from(jobs, |run| engine.run(run))
-            }
+            Engine::Synchronous { engine, done } => done.take_from(jobs, |run| engine.run(run)),
             Engine::Lookaside(lane) => lane.submit(now, pool, jobs),
         }
     }
@@ -170,8 +161,7 @@ impl Front {
     #[inline]
     pub fn poll(&mut self, now: u64, pool: &mut Pool, done: &mut JobBurst) -> usize {
         match &mut self.0 {
-            Engine::Inline(inline) => inline.poll(done),
-            Engine::Synchronous(at_once) => done.take_from(&mut at_once.done, |_| {}),
+            Engine::Synchronous { done: finished, .. } => done.take_from(finished, |_| {}),
             Engine::Lookaside(lane) => lane.poll(now, pool, done),
         }
     }
@@ -179,7 +169,7 @@ impl Front {
     /// Says that no more jobs come for now.
     #[inline]
     pub fn flush(&mut self, now: u64) {
-        if let Engine::Lookaside(lane) = &mut self.0 {
+        if let Some(lane) = self.lane_mut() {
             lane.flush(now);
         }
     }
@@ -188,46 +178,31 @@ impl Front {
     /// [`Self::wake_at`].
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        match &self.0 {
-            Engine::Inline(_) | Engine::Synchronous(_) => true,
-            Engine::Lookaside(lane) => lane.is_ready(),
-        }
+        self.lane().is_none_or(Lane::is_ready)
     }
 
     /// Time at which the worker must poll again though nothing woke it, in nanoseconds; `None` for never.
     #[must_use]
     pub fn wake_at(&self) -> Option<u64> {
-        match &self.0 {
-            Engine::Inline(_) | Engine::Synchronous(_) => None,
-            Engine::Lookaside(lane) => lane.wake_at(),
-        }
+        self.lane().and_then(Lane::wake_at)
     }
 
     /// Numbers of events so far; all zero without an engine that works elsewhere.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        match &self.0 {
-            Engine::Inline(_) | Engine::Synchronous(_) => Counts::default(),
-            Engine::Lookaside(lane) => lane.counts(),
-        }
+        self.lane().map_or_else(Counts::default, Lane::counts)
     }
 
     /// State of the engine; `None` without one that works elsewhere.
     #[must_use]
     pub fn standing(&self) -> Option<Standing> {
-        match &self.0 {
-            Engine::Inline(_) | Engine::Synchronous(_) => None,
-            Engine::Lookaside(lane) => Some(lane.standing()),
-        }
+        self.lane().map(Lane::standing)
     }
 
     /// A mark behind the jobs taken so far, for [`Self::has_passed`].
     #[must_use]
     pub fn mark(&self) -> u64 {
-        match &self.0 {
-            Engine::Inline(_) | Engine::Synchronous(_) => 0,
-            Engine::Lookaside(lane) => lane.mark(),
-        }
+        self.lane().map_or(0, Lane::mark)
     }
 
     /// True if all jobs that were taken before a mark have been given out.
@@ -235,8 +210,7 @@ impl Front {
     #[must_use]
     pub fn has_passed(&self, mark: u64) -> bool {
         match &self.0 {
-            Engine::Inline(inline) => inline.finished().is_empty(),
-            Engine::Synchronous(at_once) => at_once.done.is_empty(),
+            Engine::Synchronous { done, .. } => done.is_empty(),
             Engine::Lookaside(lane) => lane.has_passed(mark),
         }
     }
@@ -244,10 +218,8 @@ impl Front {
     /// True if no job under `id` is under way: all that were taken have been given out.
     #[must_use]
     pub fn is_idle(&self, id: KeyId) -> bool {
-        let is_of = |job: &Job| job.key == id;
         match &self.0 {
-            Engine::Inline(inline) => !inline.finished().as_slice().iter().any(is_of),
-            Engine::Synchronous(at_once) => !at_once.done.as_slice().iter().any(is_of),
+            Engine::Synchronous { done, .. } => !done.as_slice().iter().any(|job| job.key == id),
             Engine::Lookaside(lane) => lane.is_idle(id),
         }
     }
@@ -255,33 +227,39 @@ impl Front {
     /// True if an engine that works elsewhere does the jobs of the key under `id`.
     #[must_use]
     pub fn is_offloaded(&self, id: KeyId) -> bool {
-        match &self.0 {
-            Engine::Inline(_) | Engine::Synchronous(_) => false,
-            Engine::Lookaside(lane) => lane.is_offloaded(id),
-        }
+        self.lane().is_some_and(|lane| lane.is_offloaded(id))
     }
 
     /// True if the engine, which works, refused the key under `id`, so that software works for it.
     #[must_use]
     pub fn is_refused(&self, id: KeyId) -> bool {
-        match &self.0 {
-            Engine::Inline(_) | Engine::Synchronous(_) => false,
-            Engine::Lookaside(lane) => lane.standing() == Standing::Up && !lane.is_offloaded(id),
-        }
+        self.lane().is_some_and(|lane| lane.standing() == Standing::Up && !lane.is_offloaded(id))
     }
 
     /// For the end of a worker: drops all jobs, asks the engine to let go, and gives to `pool` what frames
     /// it can. Returns how many requests the engine still holds: with a value above 0, ask again.
     pub fn release(&mut self, now: u64, pool: &mut Pool) -> usize {
         match &mut self.0 {
-            Engine::Inline(inline) => free(inline.finished_mut(), pool),
-            Engine::Synchronous(at_once) => free(&mut at_once.done, pool),
+            Engine::Synchronous { done, .. } => {
+                done.drain().for_each(|job| pool.free(job.frame));
+                0
+            }
             Engine::Lookaside(lane) => lane.release(now, pool),
         }
     }
-}
 
-fn free(done: &mut JobBurst, pool: &mut Pool) -> usize {
-    done.drain().for_each(|job| pool.free(job.frame));
-    0
+    /// The lane to an engine that works elsewhere.
+    fn lane(&self) -> Option<&Lane> {
+        match &self.0 {
+            Engine::Synchronous { .. } => None,
+            Engine::Lookaside(lane) => Some(lane),
+        }
+    }
+
+    fn lane_mut(&mut self) -> Option<&mut Lane> {
+        match &mut self.0 {
+            Engine::Synchronous { .. } => None,
+            Engine::Lookaside(lane) => Some(lane),
+        }
+    }
 }

@@ -1,19 +1,18 @@
-//! The engine that works at once, on the worker's own core.
+//! The engine of Convoy's own kernels, which works on the worker's core.
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{OpenOp, SealOp, Verdict, open_burst, seal_burst};
 use convoy_packet::{BURST_MAX, Frame};
 
-use crate::job::{Job, JobBurst, Op, Span, Status};
+use crate::job::{Job, Op, Span, Status};
 use crate::output::Output;
-use crate::{EngineKey, KeyId};
+use crate::{EngineKey, KeyId, Synchronous};
 
-/// Runs each burst in `submit`; `poll` gives the jobs back in the order they came.
+/// Engine that runs each burst at once.
 #[derive(Debug, Default)]
 pub(crate) struct Inline {
     /// A slice in the hot path: through a `KeyTable` a job takes one instruction more.
     keys: Vec<Option<EngineKey>>,
-    done: JobBurst,
 }
 
 impl Inline {
@@ -23,9 +22,8 @@ impl Inline {
     }
 }
 
-impl Inline {
-    /// Makes a key known under `id`, replacing one that was there.
-    pub(crate) fn install(&mut self, id: KeyId, key: EngineKey) {
+impl Synchronous for Inline {
+    fn install(&mut self, id: KeyId, key: EngineKey) {
         let at = id.0 as usize;
         if self.keys.len() <= at {
             self.keys.resize_with(at + 1, || None);
@@ -35,42 +33,17 @@ impl Inline {
         }
     }
 
-    /// Forgets the key under `id`.
-    pub(crate) fn remove(&mut self, id: KeyId) {
+    fn remove(&mut self, id: KeyId) {
         if let Some(place) = self.keys.get_mut(id.0 as usize) {
             *place = None;
         }
     }
 
-    /// Works on a prefix of `jobs`, as many as there is room for, and returns its length.
-    #[inline]
-    pub(crate) fn submit(&mut self, jobs: &mut JobBurst) -> usize {
-        let Self { keys, done } = self;
-        done.take_from(jobs, |jobs| run(keys, jobs))
+    fn run(&mut self, jobs: &mut [Job]) {
+        let keys = &*self.keys;
+        prefetch(keys, jobs);
+        run_jobs(|id| keys.get(id.0 as usize)?.as_ref(), jobs);
     }
-
-    /// Finished jobs that were not polled yet.
-    pub(crate) const fn finished(&self) -> &JobBurst {
-        &self.done
-    }
-
-    /// The same, to be taken.
-    pub(crate) const fn finished_mut(&mut self) -> &mut JobBurst {
-        &mut self.done
-    }
-
-    /// Appends finished jobs to `done`, as many as there are and fit, and returns how many.
-    #[inline]
-    pub(crate) fn poll(&mut self, done: &mut JobBurst) -> usize {
-        done.take_from(&mut self.done, |_| {})
-    }
-}
-
-/// A function of its own: within its callers the compiler runs out of registers.
-#[inline(never)]
-fn run(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
-    prefetch(keys, jobs);
-    run_jobs(|id| keys.get(id.0 as usize)?.as_ref(), jobs);
 }
 
 /// So few keys stay in a near cache.
@@ -97,7 +70,7 @@ fn prefetch(keys: &[Option<EngineKey>], jobs: &[Job]) {
 /// Works on jobs where they lie, with the keys that `key_of` finds.
 #[inline]
 pub(crate) fn run_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Job]) {
-    // Bursts are of one direction, unless somebody mixes them.
+    // Bursts are of one direction, unless a caller mixes them.
     if seal_jobs(&key_of, jobs) < jobs.len() {
         open_jobs(&key_of, jobs);
     }
@@ -245,22 +218,28 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::Context;
+    use crate::{Context, Front, JobBurst};
     use convoy_crypto::{
         Cpu, GcmParams, IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, SealKey, SecretBytes, Suite,
     };
     use convoy_packet::{Arena, FrameSize, Pool};
 
     fn engine() -> Inline {
+        let mut engine = Inline::new();
+        let (seal, open) = keys();
+        engine.install(KeyId(3), seal);
+        engine.install(KeyId(4), open);
+        engine
+    }
+
+    /// Keys to seal and to open with.
+    fn keys() -> (EngineKey, EngineKey) {
         let cpu = Cpu::detect().unwrap();
         let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
         let secret = || SecretBytes::copy_from(&[7; 16]);
-        let mut engine = Inline::new();
         let seal = SealKey::new(&cpu, params, secret()).unwrap();
-        engine.install(KeyId(3), EngineKey::Seal(Arc::new(seal)));
         let open = OpenKey::new(&cpu, params, secret()).unwrap();
-        engine.install(KeyId(4), EngineKey::Open(Arc::new(open)));
-        engine
+        (EngineKey::Seal(Arc::new(seal)), EngineKey::Open(Arc::new(open)))
     }
 
     fn job(pool: &mut Pool, key: u32, op: Op, bytes: &[u8], len: u32) -> Job {
@@ -280,12 +259,10 @@ mod tests {
     }
 
     fn run_alone(engine: &mut Inline, job: Job) -> Job {
-        let (mut jobs, mut done) = (JobBurst::new(), JobBurst::new());
+        let mut jobs = JobBurst::new();
         jobs.push(job).unwrap();
-        assert_eq!(engine.submit(&mut jobs), 1);
-        assert_eq!(engine.poll(&mut done), 1);
-        assert_eq!(engine.poll(&mut done), 0);
-        done.drain().next().unwrap()
+        engine.run(jobs.as_mut_slice());
+        jobs.drain().next().unwrap()
     }
 
     #[test]
@@ -402,10 +379,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_engine_takes_a_prefix_and_keeps_order() {
+    fn a_full_front_end_takes_a_prefix_and_keeps_order() {
         let arena = Arena::map(1024, FrameSize::for_packet(100)).unwrap();
         let mut pool = arena.pool();
-        let mut engine = engine();
+        let mut front = Front::inline();
+        front.install(KeyId(3), keys().0);
         let (mut jobs, mut done) = (JobBurst::new(), JobBurst::new());
         let mut made = 0;
         let mut seen = 0;
@@ -416,9 +394,9 @@ mod tests {
                 made += 1;
                 jobs.push(job).unwrap();
             }
-            engine.submit(&mut jobs);
+            front.submit(0, &mut pool, &mut jobs);
             if step % 3 != 0 {
-                engine.poll(&mut done);
+                front.poll(0, &mut pool, &mut done);
                 // Leave some behind, so that polls also append.
                 let n = if step < 30 { 100 } else { 256 };
                 for job in done.drain_front(n) {

@@ -115,7 +115,7 @@ pub trait Lookaside: Send + fmt::Debug {
     }
 }
 
-/// Jobs that an engine reads. Nobody changes them, or the packets in them, while a request refers to them.
+/// Jobs that an engine reads. They and the packets in them do not change while a request refers to them.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// Never used twice by one front end.

@@ -264,7 +264,7 @@ impl Lookaside for Model {
         for (at, job) in request.jobs().iter().enumerate() {
             let key = self.keys.get(job.key);
             self.link.iter().for_each(|link| link.read(job.frame.len()));
-            self.device.fetch(now, (request.number(), at), job, key);
+            self.device.fetch(now, request.number(), at, job, key);
         }
         self.held.push(Held { request, pending: vec![true; n], left: n });
         Ok(())
@@ -287,7 +287,7 @@ impl Lookaside for Model {
         }
         let stop = (self.settings.deadline as f64 * STOP) as u64;
         let quiet_at = *self.stopping.get_or_insert(now + stop);
-        // Until then it goes on, and so may its writes: to outputs that are nobody's.
+        // Until then it goes on, and so may its writes: to outputs that have no owner.
         self.turn(now);
         if now < quiet_at {
             return false;

@@ -2,7 +2,7 @@
 //!
 //! An engine says where jobs are done; a [`Driver`] is an implementation of one algorithm. A [`Registry`]
 //! holds drivers in the manner of Linux's crypto API: algorithms have the names that a kernel gives them,
-//! each driver is tested when it is registered, and whoever asks for an algorithm gets the driver of highest
+//! each driver is tested when it is registered, and a caller that asks for an algorithm gets the driver of highest
 //! priority that passed. [`Drivers`] chooses for each SA, by the [`DriverRules`] of a site.
 //!
 //! ```

@@ -475,7 +475,7 @@ struct Model {
     processed: VecDeque<usize>,
 }
 
-/// The number of jobs that nobody filled in.
+/// The number of jobs that were not filled in.
 const NOTHING: usize = 0;
 
 impl Model {

@@ -1,4 +1,4 @@
-//! Results of ciphers and hashes by a program that nobody here wrote.
+//! Results of ciphers and hashes by a program of other authors.
 
 use std::fmt;
 

@@ -18,7 +18,7 @@ use crate::{
     netlink::{
         Refusal,
         nft::{
-            self, LAST, Nft, Order, chain, elements,
+            self, LAST, Nft, Order, Place, chain, elements,
             expression::{
                 Expression, NAME_LEN, TRANSPORT, V4, V6, and, compare, equal, found_in, meta, name,
                 payload,
@@ -61,7 +61,7 @@ pub struct Clamp {
 
 impl Clamp {
     /// Clamps connections through a TUN interface and other interfaces of tunnels, by a table of its own in the
-    /// calling thread's namespace, in place of what an earlier life left. The interfaces need not exist yet.
+    /// calling thread's namespace, in place of what a previous run left. The interfaces need not exist yet.
     ///
     /// # Errors
     /// [`HostError::PacketFilter`]: there is no packet filter, or it cannot do this.
@@ -119,7 +119,7 @@ impl Clamp {
 
 impl Drop for Clamp {
     fn drop(&mut self) {
-        // Whoever took it away before has done it.
+        // The process that took it away before has done it.
         let _ = self.nft.commit(vec![nft::removal(&self.table)]);
     }
 }
@@ -136,7 +136,12 @@ fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
         ],
     };
     let mut orders = vec![Order::make(NfTablesMessage::NewSet(set))];
-    orders.extend(chain(table, CHAIN, (InetHookNumber::Forward, LAST), of_routes().to_vec()));
+    orders.extend(chain(
+        table,
+        CHAIN,
+        Place::At(InetHookNumber::Forward, LAST),
+        of_routes().to_vec(),
+    ));
     orders.extend(named(table, links));
     orders
 }
@@ -146,7 +151,7 @@ fn named(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
         let name = DataAttribute::Value(name(link.as_str()));
         ListAttribute::Element(vec![SetElementAttribute::Key(name)])
     };
-    elements::orders(table, SET, links.iter().map(element).collect(), true)
+    elements::orders(table, SET, links.iter().map(element).collect(), elements::Change::Add)
 }
 
 /// Clamps to what the routes to both ends take.
@@ -196,15 +201,16 @@ fn write_option() -> Expression {
     // TYPE, OFFSET, LEN, OP and SREG.
     let numbers = [(3, VALUE_AT), (4, VALUE_LEN), (6, TCP_OPTION), (7, REGISTER)];
     let kind = DefaultNla::new(2, vec![MAXIMUM_SEGMENT_SIZE]);
-    let attributes = core::iter::once(kind).chain(numbers.map(number)).collect();
+    let attributes =
+        core::iter::once(kind).chain(numbers.map(|(kind, value)| number(kind, value))).collect();
     Expressions::Other { expression_type: "exthdr".into(), attributes }.into()
 }
 
 fn other(expression: &str, numbers: &[(u16, u32)]) -> Expression {
-    let attributes = numbers.iter().copied().map(number).collect();
+    let attributes = numbers.iter().map(|(kind, value)| number(*kind, *value)).collect();
     Expressions::Other { expression_type: expression.into(), attributes }.into()
 }
 
-fn number((kind, value): (u16, u32)) -> DefaultNla {
+fn number(kind: u16, value: u32) -> DefaultNla {
     DefaultNla::new(kind, value.to_be_bytes().to_vec())
 }

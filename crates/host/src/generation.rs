@@ -68,57 +68,57 @@ pub fn open_kernel_log() -> io::Result<File> {
 pub struct GenerationWatch {
     events: Option<Socket>,
     log: Option<File>,
-    /// Sources that are not heard, or not in full, each with the reason.
-    deaf: Vec<String>,
+    /// Sources that are unavailable, or lost something, each with the reason.
+    unavailable: Vec<String>,
     copies: Copies,
 }
 
 /// Event that a watch waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Heard {
+pub enum GenerationEvent {
     /// The machine is a copy.
     Copy,
-    /// One source is heard no more, or lost something that no other has told: why.
-    Deaf(String),
+    /// One source is unavailable, or lost something that no other has told: why.
+    Unavailable(String),
 }
 
 impl GenerationWatch {
     /// Begins to listen, in the calling thread's network namespace.
     #[must_use]
     pub fn open() -> Self {
-        let mut deaf = Vec::new();
+        let mut unavailable = Vec::new();
         let [of_events, of_log] = SOURCES;
-        let mut heard = |what: &str, error: io::Error| deaf.push(format!("{what}: {error}"));
+        let mut heard = |what: &str, error: io::Error| unavailable.push(format!("{what}: {error}"));
         let events = listen().map_err(|error| heard(of_events, error)).ok();
         let log = open_log(Path::new(LOG)).map_err(|error| heard(of_log, error)).ok();
-        Self { events, log, deaf, copies: Copies::default() }
+        Self { events, log, unavailable, copies: Copies::default() }
     }
 
-    /// Hears the kernel's log, which somebody else could open, from where it stands on.
-    pub fn hear_log(&mut self, log: File) {
+    /// Receives the kernel's log, which another process could open, from where it stands on.
+    pub fn receive_log(&mut self, log: File) {
         let [_, of_log] = SOURCES;
-        self.deaf.retain(|why| !why.starts_with(of_log));
+        self.unavailable.retain(|why| !why.starts_with(of_log));
         self.log = Some(log);
     }
 
-    /// Sources that are not heard, or not in full, each with the reason.
+    /// Sources that are unavailable, or lost something, each with the reason.
     #[must_use]
-    pub fn deaf(&self) -> &[String] {
-        &self.deaf
+    pub fn unavailable(&self) -> &[String] {
+        &self.unavailable
     }
 
-    /// True if the kernel's log is heard, which tells of copies on all kernels since 5.18.
+    /// True if the kernel's log is received, which tells of copies on all kernels since 5.18.
     #[must_use]
-    pub fn hears_log(&self) -> bool {
+    pub fn receives_log(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Waits until the machine is a copy, or less is heard than before.
+    /// Waits until the machine is a copy, or a source is unavailable.
     ///
     /// # Errors
-    /// Fails if nothing can be heard any more.
-    pub fn wait(&mut self) -> io::Result<Heard> {
+    /// Fails if no source is available any more.
+    pub fn wait(&mut self) -> io::Result<GenerationEvent> {
         loop {
             let events = self.events.as_ref().map(|socket| socket.as_fd());
             let fds = events.into_iter().chain(self.log.as_ref().map(|log| log.as_fd()));
@@ -136,17 +136,17 @@ impl GenerationWatch {
         }
     }
 
-    /// The copy that was heard of was dealt with: what is told of it a second time is no news.
+    /// The copy that was told of was dealt with: what is told of it a second time is no news.
     pub fn done(&mut self) {
         self.copies.last = Some(Instant::now());
     }
 
     /// Reads what there is.
-    fn look(&mut self, now: Instant) -> Option<Heard> {
+    fn look(&mut self, now: Instant) -> Option<GenerationEvent> {
         let events = self.events.as_ref().map(read_events);
         let log = self.log.as_mut().map(read_log);
         let mut told = [false; 2];
-        let mut deaf = None;
+        let mut unavailable = None;
         for ((read, what), told) in [events, log].into_iter().zip(SOURCES).zip(&mut told) {
             let why = match read {
                 Some(Ok(said)) => {
@@ -154,7 +154,7 @@ impl GenerationWatch {
                     (said.is_lossy && self.log.is_none()).then(|| format!("{what}: some were lost"))
                 }
                 Some(Err(error)) => {
-                    // The other one is still heard.
+                    // The other one is still available.
                     match what == SOURCES[0] {
                         true => self.events = None,
                         false => self.log = None,
@@ -163,12 +163,16 @@ impl GenerationWatch {
                 }
                 None => None,
             };
-            if let Some(why) = why.filter(|why| !self.deaf.contains(why)) {
-                self.deaf.push(why.clone());
-                deaf = Some(why);
+            if let Some(why) = why.filter(|why| !self.unavailable.contains(why)) {
+                self.unavailable.push(why.clone());
+                unavailable = Some(why);
             }
         }
-        if self.copies.is_news(told, now) { Some(Heard::Copy) } else { deaf.map(Heard::Deaf) }
+        if self.copies.is_news(told, now) {
+            Some(GenerationEvent::Copy)
+        } else {
+            unavailable.map(GenerationEvent::Unavailable)
+        }
     }
 }
 
@@ -213,7 +217,7 @@ fn listen() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A log from its end on: what was said before concerns whoever ran then.
+/// A log from its end on: what was said before concerns the process that ran then.
 fn open_log(path: &Path) -> io::Result<File> {
     let mut log = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
     log.seek(SeekFrom::End(0))?;
@@ -256,7 +260,7 @@ fn read_log(log: &mut File) -> io::Result<Said> {
     }
 }
 
-/// True if a uevent says that the generation id changed. One that somebody asked for by writing to
+/// True if a uevent says that the generation id changed. One that a process asked for by writing to
 /// `uevent` in `/sys` has other names for what was written.
 pub(crate) fn is_new_generation(event: &[u8]) -> bool {
     let mut lines = event.split(|byte| *byte == 0);
@@ -311,18 +315,23 @@ mod tests {
         let path = folder.path().join("kmsg");
         let line = "5,1,1,-;random: crng reseeded due to virtual machine fork\n";
         std::fs::write(&path, line).unwrap();
-        let mut watch = deaf_watch();
+        let mut watch = empty_watch();
         watch.log = Some(open_log(&path).unwrap());
         let now = Instant::now();
         assert_eq!(watch.look(now), None);
         std::fs::write(&path, [line, line].concat()).unwrap();
-        assert_eq!(watch.look(now), Some(Heard::Copy));
+        assert_eq!(watch.look(now), Some(GenerationEvent::Copy));
         assert_eq!(watch.look(now), None);
     }
 
     /// Not listening to anything.
-    fn deaf_watch() -> GenerationWatch {
-        GenerationWatch { events: None, log: None, deaf: Vec::new(), copies: Copies::default() }
+    fn empty_watch() -> GenerationWatch {
+        GenerationWatch {
+            events: None,
+            log: None,
+            unavailable: Vec::new(),
+            copies: Copies::default(),
+        }
     }
 
     #[test]
@@ -346,13 +355,15 @@ mod tests {
     #[test]
     fn one_source_that_fails_leaves_the_other() {
         let folder = tempfile::tempdir().unwrap();
-        let mut watch = deaf_watch();
+        let mut watch = empty_watch();
         watch.events = Some(listen().unwrap());
         // A folder is opened, but not read.
         watch.log = Some(File::open(folder.path()).unwrap());
-        let Some(Heard::Deaf(why)) = watch.look(Instant::now()) else { panic!("{watch:?}") };
+        let Some(GenerationEvent::Unavailable(why)) = watch.look(Instant::now()) else {
+            panic!("{watch:?}")
+        };
         assert!(why.starts_with("the kernel's log /dev/kmsg: "), "{why}");
-        assert!(watch.events.is_some() && !watch.hears_log());
+        assert!(watch.events.is_some() && !watch.receives_log());
         assert_eq!(watch.look(Instant::now()), None);
         watch.events = None;
         assert!(watch.wait().is_err());

@@ -16,7 +16,7 @@
 //!
 //! Everything goes through the kernel's netlink sockets (`rtnetlink(7)`, `nf_tables`) and `/proc/sys/net`; no
 //! other program is run. Interfaces themselves are not made here: a TUN interface belongs to
-//! whoever holds its descriptor and vanishes with it.
+//! the process that holds its descriptor and vanishes with it.
 //!
 //! ```no_run
 //! use convoy_host::{Change, LinkName, Plan};
@@ -68,7 +68,7 @@ pub use change::{Change, Route};
 pub use clamp::Clamp;
 pub use error::{Cause, HostError, Leftover};
 pub use generation::{
-    GenerationWatch, Heard, can_read_kernel_log, has_generation_id, open_kernel_log,
+    GenerationEvent, GenerationWatch, can_read_kernel_log, has_generation_id, open_kernel_log,
 };
 pub use io_error::describe_io;
 pub use lock::Lockable;

@@ -11,7 +11,7 @@ use std::ops::Deref;
 pub struct Lockable(File);
 
 impl Lockable {
-    /// Takes a file that nobody has locked through the same descriptor.
+    /// Takes a file that is not locked through the same descriptor.
     #[must_use]
     pub fn new(file: File) -> Self {
         Self(file)

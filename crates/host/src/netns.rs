@@ -55,7 +55,7 @@ impl Netns {
         &self.path
     }
 
-    /// Does something in a thread with a network namespace of its own, which nobody else can enter without
+    /// Does something in a thread with a network namespace of its own, which no other process can enter without
     /// capabilities in this one, and which ends with what was opened in it.
     ///
     /// # Errors

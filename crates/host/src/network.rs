@@ -31,7 +31,7 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// The note that somebody left at it; empty: none.
+    /// The note left at it; empty: none.
     pub alias: String,
     /// Largest IP packet in bytes.
     pub mtu: u32,
@@ -62,7 +62,7 @@ pub struct LinkCounters {
     pub rx_errors: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
-    /// Received packets dropped by the kernel for want of room, or because nobody wanted them.
+    /// Received packets dropped by the kernel for want of room, or because no protocol wanted them.
     pub rx_dropped: u64,
     /// Packets to be sent that the kernel dropped; for a TUN interface, those its reader was too
     /// slow for.
@@ -122,8 +122,8 @@ pub struct RouteEntry {
     pub metric: u32,
     /// Table; 254 is the main table, 255 the one of local addresses.
     pub table: u32,
-    /// Packets go on to somebody by it: it is not for the host's own addresses, for several receivers
-    /// or for nobody.
+    /// Packets go on to a next hop by it: it is not for the host's own addresses, for several receivers
+    /// or for none.
     pub is_unicast: bool,
     /// Origin, as a number of `rtnetlink.h`; 2 is the kernel itself, for connected networks.
     pub protocol: u8,

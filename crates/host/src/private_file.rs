@@ -52,7 +52,7 @@ fn effective_user() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// True if nobody else has a file, by another name or as its owner.
+/// True if no other user has a file, by another name or as its owner.
 fn is_private(file: &Metadata) -> bool {
     file.uid() == effective_user() && file.nlink() == 1
 }

@@ -1,4 +1,4 @@
-//! TUN interfaces as the routing socket knows them, and what is done to an interface that nobody else is to
+//! TUN interfaces as the routing socket knows them, and what is done to an interface that no other process is to
 //! meet before it is ready.
 
 use std::os::fd::AsRawFd as _;
@@ -17,7 +17,7 @@ const IFLA_TUN_PERSIST: u16 = 6;
 const IFLA_TUN_NUM_QUEUES: u16 = 8;
 const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
 
-/// Owner of a TUN interface with several queues, and its open queues, whoever has them.
+/// Owner of a TUN interface with several queues, and its open queues, of all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TunState {
     /// The user who may open queues; none: everybody may.
@@ -26,7 +26,7 @@ pub struct TunState {
     pub stays: bool,
     /// Number of queues that carry packets.
     pub attached: u32,
-    /// Number of queues that whoever has them has taken out, and may put back.
+    /// Number of queues that their processes have taken out, and may put back.
     pub disabled: u32,
 }
 
@@ -62,7 +62,7 @@ impl Network {
         self.set(index, LinkAttribute::NetNsFd(to.file().as_raw_fd()))
     }
 
-    /// Deletes an interface, whoever has it open.
+    /// Deletes an interface, though processes have it open.
     ///
     /// # Errors
     /// [`HostError::Netlink`].

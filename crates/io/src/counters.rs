@@ -6,7 +6,7 @@ macro_rules! port_counters {
     ($($(#[doc = $help:literal])+ $name:ident: $kind:ident,)+) => {
         /// Counts of one port since it was opened.
         ///
-        /// A port has one owner, so these are plain numbers; whoever wants them elsewhere publishes
+        /// A port has one owner, so these are plain numbers; a caller that wants them elsewhere publishes
         /// the copy that [`Port::counters`](crate::Port::counters) returns.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]

@@ -2,7 +2,7 @@
 //!
 //! A [`Ruleset`] names folders and files, and what may be done there. [`rights::keep_only`](crate::rights::keep_only)
 //! puts every thread of the process under it, for ever: what it does not name is refused with `EACCES`,
-//! whoever the process runs as. What is open already stays open. Looking at a file (its owner, its mode), and
+//! whichever user the process runs as. What is open already stays open. Looking at a file (its owner, its mode), and
 //! connecting to a Unix socket that has a path, are not refused by it.
 
 use core::fmt;
@@ -226,7 +226,7 @@ mod tests {
         assert!(ruleset.allow(&folder.path().join("nowhere"), Access::READ).unwrap().is_none());
         assert!(ruleset.allow(&kept.join("file/below"), Access::READ).unwrap().is_none());
         ruleset.try_out().unwrap();
-        // Nobody else was put under it by that.
+        // No other thread was put under it by that.
         fs::write(read.join("fresh"), "x").unwrap();
         under(&ruleset, || {
             let fresh = kept.join("fresh");

@@ -14,13 +14,13 @@ pub struct Config {
     /// Packets that each direction holds before it is full.
     pub depth: usize,
     /// Longest time that one `tx` waits for room before it drops. Zero when one thread drives both ends.
-    pub patience: Duration,
+    pub send_timeout: Duration,
 }
 
 impl Default for Config {
     /// 1,024 packets, and no waiting.
     fn default() -> Self {
-        Self { depth: 1024, patience: Duration::ZERO }
+        Self { depth: 1024, send_timeout: Duration::ZERO }
     }
 }
 
@@ -32,7 +32,7 @@ pub fn pair(config: &Config) -> (MemPort, MemPort) {
     let end = |out, inward| MemPort {
         out,
         inward,
-        patience: config.patience,
+        send_timeout: config.send_timeout,
         counters: PortCounters::default(),
     };
     (end(to_b, from_b), end(to_a, from_a))
@@ -43,7 +43,7 @@ pub fn pair(config: &Config) -> (MemPort, MemPort) {
 pub struct MemPort {
     out: Producer<Parcel>,
     inward: Consumer<Parcel>,
-    patience: Duration,
+    send_timeout: Duration,
     counters: PortCounters,
 }
 
@@ -78,13 +78,13 @@ impl Port for MemPort {
     }
 
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
-        let mut patience = Patience::new(self.patience);
+        let mut wait = SendWait::new(self.send_timeout);
         let arena = pool.arena();
         for frame in from.drain() {
             let bytes = frame.len() as u64;
             if self.out.is_full() {
-                self.counters.tx_waits += u64::from(patience.fresh());
-                while self.out.is_full() && !self.out.is_abandoned() && patience.wait() {}
+                self.counters.tx_waits += u64::from(wait.fresh());
+                while self.out.is_full() && !self.out.is_abandoned() && wait.wait() {}
             }
             match self.out.push(Parcel { frame: Some(frame), arena }) {
                 Ok(()) => {
@@ -128,7 +128,7 @@ pub fn copying_pair(config: &Config, max_packet: usize) -> (CopyPort, CopyPort) 
         empties,
         inward,
         give_back,
-        patience: config.patience,
+        send_timeout: config.send_timeout,
         counters: PortCounters::default(),
     };
     (end(out_a, in_a), end(out_b, in_b))
@@ -141,7 +141,7 @@ pub struct CopyPort {
     empties: Consumer<Slot>,
     inward: Consumer<Slot>,
     give_back: Producer<Slot>,
-    patience: Duration,
+    send_timeout: Duration,
     counters: PortCounters,
 }
 
@@ -153,10 +153,10 @@ struct Slot {
 }
 
 impl CopyPort {
-    fn send(&mut self, packet: &[u8], patience: &mut Patience) {
+    fn send(&mut self, packet: &[u8], wait: &mut SendWait) {
         if self.empties.is_empty() {
-            self.counters.tx_waits += u64::from(patience.fresh());
-            while self.empties.is_empty() && !self.out.is_abandoned() && patience.wait() {}
+            self.counters.tx_waits += u64::from(wait.fresh());
+            while self.empties.is_empty() && !self.out.is_abandoned() && wait.wait() {}
         }
         // A buffer is taken only for a packet that fits, so it never has to be put back.
         let fits = self.empties.peek().map(|slot| slot.bytes.len() >= packet.len());
@@ -206,9 +206,9 @@ impl Port for CopyPort {
     }
 
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
-        let mut patience = Patience::new(self.patience);
+        let mut wait = SendWait::new(self.send_timeout);
         for frame in from.drain() {
-            self.send(frame.data(), &mut patience);
+            self.send(frame.data(), &mut wait);
             pool.free(frame);
         }
         Ok(())
@@ -220,17 +220,17 @@ impl Port for CopyPort {
 }
 
 /// Bounded waiting for a whole call; the clock is looked at only once waiting begins.
-struct Patience {
+struct SendWait {
     limit: Duration,
     since: Option<Instant>,
 }
 
-impl Patience {
+impl SendWait {
     fn new(limit: Duration) -> Self {
         Self { limit, since: None }
     }
 
-    /// True if nobody has waited yet, and somebody may.
+    /// True if no sender has waited yet, and one may.
     fn fresh(&self) -> bool {
         self.since.is_none() && !self.limit.is_zero()
     }
@@ -322,9 +322,9 @@ mod tests {
     }
 
     #[test]
-    fn a_patient_sender_loses_nothing_to_a_slow_receiver() {
+    fn a_sender_that_waits_loses_nothing_to_a_slow_receiver() {
         let arena = Arena::map(4096, FrameSize::for_packet(100)).unwrap();
-        let (mut a, mut b) = pair(&Config { depth: 4, patience: Duration::from_secs(60) });
+        let (mut a, mut b) = pair(&Config { depth: 4, send_timeout: Duration::from_secs(60) });
         let sender = std::thread::spawn(move || {
             let mut pool = arena.pool();
             for _ in 0..100 {

@@ -14,7 +14,7 @@ use crate::sys::{Broadcast, Done};
 
 /// Longest time that threads may take. One that works answers at once; one in a system call that cannot be
 /// interrupted, when that ends.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -90,7 +90,7 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
             continue;
         };
         clean = 0;
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > SEND_TIMEOUT {
             return Err(io::Error::other(format!("thread {first} does not give them up")));
         }
         for (thread, _) in wide.into_iter().filter(|(thread, _)| asked.insert(*thread)) {
@@ -100,8 +100,8 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
     }
 }
 
-/// True if the process has rights that whoever ran its program lacks: setuid, setgid or capabilities of its file
-/// (`AT_SECURE`). Its environment is then that of somebody who may not decide.
+/// True if the process has rights that the user who ran its program lacks: setuid, setgid or capabilities of its file
+/// (`AT_SECURE`). Its environment is then that of a user who may not decide.
 #[must_use]
 pub fn is_secure() -> bool {
     crate::sys::is_secure()

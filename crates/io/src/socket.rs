@@ -15,7 +15,7 @@ use crate::outer::TTL;
 use crate::sys::{self, DeviceName, set_int};
 
 /// Longest time that one `tx` call waits for room in the socket buffer.
-const PATIENCE: Duration = Duration::from_millis(5);
+const SEND_TIMEOUT: Duration = Duration::from_millis(5);
 /// Pause when the queue of the device, not that of the socket, was full: nothing signals its end.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -206,11 +206,11 @@ impl Failure {
 
 /// Bounded waiting within one `tx` call.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct SendWait {
     since: Option<Instant>,
 }
 
-impl Patience {
+impl SendWait {
     /// Sorts the error of a send call, and waits if that may help.
     pub(crate) fn judge(&mut self, fd: BorrowedFd<'_>, error: &io::Error) -> Failure {
         match (error.kind(), error.raw_os_error()) {
@@ -227,7 +227,7 @@ impl Patience {
 
     fn wait(&mut self, wait: impl FnOnce(Duration)) -> Failure {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let left = PATIENCE.saturating_sub(since.elapsed());
+        let left = SEND_TIMEOUT.saturating_sub(since.elapsed());
         if left.is_zero() {
             return Failure::Full;
         }

@@ -154,9 +154,9 @@ impl Bench {
             self.peer.send_to(datagram, self.dest).unwrap();
         }
         let mut got = BTreeMap::new();
-        let patience = Instant::now();
+        let begun = Instant::now();
         while got.values().sum::<i32>() < expected.values().sum()
-            && patience.elapsed() < Duration::from_secs(20)
+            && begun.elapsed() < Duration::from_secs(20)
         {
             self.collect(daemon, ports, &mut got);
             std::thread::yield_now();
@@ -517,8 +517,8 @@ fn what_a_peer_sends_many_at_a_time_arrives_one_by_one() {
             peer.tx(&mut bench.pool, &mut burst_of(&mut bench.arena.pool(), &packets)).unwrap();
             assert!(peer.counters().tx_supers > 0);
             let mut got = BTreeMap::new();
-            let patience = Instant::now();
-            while got.len() < expected.len() && patience.elapsed() < Duration::from_secs(20) {
+            let begun = Instant::now();
+            while got.len() < expected.len() && begun.elapsed() < Duration::from_secs(20) {
                 bench.collect(None, &mut ports, &mut got);
                 std::thread::yield_now();
             }
@@ -598,8 +598,8 @@ fn ike_amid_esp_of_the_same_peer_reaches_the_daemon() {
             }
             peer.send_to(&message, bench.dest).unwrap();
         }
-        let patience = Instant::now();
-        while got != expected && patience.elapsed() < Duration::from_secs(10) {
+        let begun = Instant::now();
+        while got != expected && begun.elapsed() < Duration::from_secs(10) {
             bench.collect(Some(&daemon), &mut ports, &mut got);
             std::thread::yield_now();
         }
@@ -650,9 +650,9 @@ fn news_of_a_narrow_path_arrives_whoever_else_shares_the_port() {
 
 /// The next event of any port.
 fn news(ports: &mut [UdpPort], pool: &mut Pool) -> Option<PortEvent> {
-    let patience = Instant::now();
+    let begun = Instant::now();
     let mut burst = Burst::new();
-    while patience.elapsed() < Duration::from_secs(10) {
+    while begun.elapsed() < Duration::from_secs(10) {
         for port in ports.iter_mut() {
             port.rx(pool, &mut burst).unwrap();
             burst.release(pool);

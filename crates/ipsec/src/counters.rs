@@ -7,7 +7,7 @@ use convoy_crypto::prefetch_read;
 
 use crate::counter::Counter;
 use crate::lifetime::Usage;
-use crate::replay::Floor;
+use crate::replay::ReplayFloor;
 
 /// Figures that the owning worker publishes about an SA. Those that every packet changes come first
 /// and fit one cache line.
@@ -24,7 +24,7 @@ pub struct SaCounters {
     /// Outbound: last sequence number used.
     pub sequence: Counter,
     /// Inbound: right edge of the anti-replay window, where windows that begin later begin.
-    pub floor: Floor,
+    pub floor: ReplayFloor,
     /// Used part of its lifetime.
     pub usage: Usage,
     /// Inbound: a word that outlives the process, if there is one. The right edge of the window stands

@@ -121,7 +121,7 @@ reasons! {
         FragmentOnWire = "fragment-on-wire",
         /// A NAT keepalive; counted, not an error (RFC 3948 section 2.3).
         NatKeepalive = "nat-keepalive",
-        /// An IKE message behind a non-ESP marker, which nobody here takes (RFC 3948 section 2.2).
+        /// An IKE message behind a non-ESP marker, which no IKE daemon here takes (RFC 3948 section 2.2).
         IkeMessage = "ike-message",
         /// An ESP packet shorter than its header, IV, trailer and ICV, or of a length its cipher
         /// cannot have made (RFC 4303 section 2).

@@ -99,12 +99,12 @@ impl Committed {
     }
 }
 
-/// The highest number that a key has accepted, kept beyond the life of a window: by the worker for
+/// The highest number that a key has accepted, kept beyond the end of a window: by the worker for
 /// its successor, by control for the time after a restart.
 #[derive(Debug, Default)]
-pub struct Floor(AtomicU64);
+pub struct ReplayFloor(AtomicU64);
 
-impl Floor {
+impl ReplayFloor {
     /// Nothing at or below `seq` will be accepted by windows that start from this floor.
     #[must_use]
     pub const fn new(seq: SeqNum) -> Self {
@@ -136,7 +136,7 @@ pub struct ReplayWindow {
     /// Packets. Of 32 bits, so that a hot SA fits its cache lines.
     size: u32,
     /// The highest number accepted, or the floor: the right edge, never below the floor.
-    edge: u64,
+    right_edge: u64,
     /// Nothing at or below is accepted.
     floor: u64,
     /// One below the lowest number accepted so far: from where missing ones are counted.
@@ -163,7 +163,7 @@ impl ReplayWindow {
         Ok(Self {
             ring: vec![0; words as usize].into_boxed_slice(),
             size,
-            edge: floor.get(),
+            right_edge: floor.get(),
             floor: floor.get(),
             origin: floor.get(),
             accepted: 0,
@@ -179,17 +179,17 @@ impl ReplayWindow {
         if !self.esn {
             return SeqNum::from_parts(0, low);
         }
-        let edge = SeqNum::new(self.edge);
+        let right_edge = SeqNum::new(self.right_edge);
         // The low half of the window's left edge, which may lie in the block of 2³² before.
         #[allow(clippy::cast_possible_truncation)] // at most 65536
-        let left = edge.low().wrapping_sub(self.size.wrapping_sub(1));
-        let high = if left <= edge.low() {
+        let left = right_edge.low().wrapping_sub(self.size.wrapping_sub(1));
+        let high = if left <= right_edge.low() {
             // The whole window lies in one block. At the last block's end nothing can follow: the
             // number stays in it and is too old.
-            edge.high().saturating_add(u32::from(low < left))
+            right_edge.high().saturating_add(u32::from(low < left))
         } else {
             // The window reaches into the block before; there is none before the first.
-            edge.high().saturating_sub(u32::from(low >= left))
+            right_edge.high().saturating_sub(u32::from(low >= left))
         };
         SeqNum::from_parts(high, low)
     }
@@ -214,11 +214,11 @@ impl ReplayWindow {
 
     #[inline]
     fn judge(&self, seq: u64) -> Result<(), Stale> {
-        if self.size == 0 || seq > self.edge {
+        if self.size == 0 || seq > self.right_edge {
             return Ok(());
         }
         // Not above the edge, so the difference does not wrap.
-        if seq <= self.floor || self.edge.wrapping_sub(seq) >= u64::from(self.size) {
+        if seq <= self.floor || self.right_edge.wrapping_sub(seq) >= u64::from(self.size) {
             return Err(Stale::TooOld);
         }
         let (word, bit) = self.place(seq);
@@ -246,7 +246,7 @@ impl ReplayWindow {
     #[inline]
     pub fn accept(&mut self, seq: SeqNum) -> Result<Committed, Stale> {
         let number = seq.get();
-        if number > self.edge {
+        if number > self.right_edge {
             if self.accepted == 0 {
                 // What the peer sent before it is not known to be lost.
                 self.origin = number.saturating_sub(1);
@@ -267,7 +267,7 @@ impl ReplayWindow {
     /// Moves the right edge to `to` and clears the words that come to stand for new numbers.
     #[inline]
     fn advance(&mut self, to: u64) {
-        let (from_word, to_word) = (self.edge / WORD_BITS, to / WORD_BITS);
+        let (from_word, to_word) = (self.right_edge / WORD_BITS, to / WORD_BITS);
         let steps = to_word.wrapping_sub(from_word).min(self.ring.len() as u64);
         for step in 0..steps {
             let (word, _) = self.place(to.wrapping_sub(step * WORD_BITS));
@@ -275,7 +275,7 @@ impl ReplayWindow {
                 *word = 0;
             }
         }
-        self.edge = to;
+        self.right_edge = to;
     }
 
     /// A number's word in the ring and its bit there.
@@ -290,7 +290,7 @@ impl ReplayWindow {
     #[inline]
     #[must_use]
     pub const fn right_edge(&self) -> SeqNum {
-        SeqNum::new(self.edge)
+        SeqNum::new(self.right_edge)
     }
 
     /// Count of the numbers that were accepted.
@@ -312,7 +312,7 @@ impl ReplayWindow {
         if self.size == 0 {
             return 0;
         }
-        self.edge.saturating_sub(self.origin).saturating_sub(self.accepted)
+        self.right_edge.saturating_sub(self.origin).saturating_sub(self.accepted)
     }
 }
 

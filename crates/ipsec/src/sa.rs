@@ -277,12 +277,12 @@ impl OutboundSpec {
         }
     }
 
-    /// After how much silence a NAT keepalive is sent.
+    /// Idle time after which a NAT keepalive is sent.
     pub(crate) fn keepalive_every(&self) -> Option<Duration> {
         self.encap.and_then(|encap| encap.keepalive)
     }
 
-    /// After how much silence a dummy packet is sent.
+    /// Idle time after which a dummy packet is sent.
     pub(crate) fn dummy_every(&self) -> Option<Duration> {
         let is_esp_tunnel = (self.protocol, self.mode) == (IpsecProtocol::Esp, Mode::Tunnel);
         self.dummy_every.filter(|_| is_esp_tunnel)

@@ -173,9 +173,9 @@ pub enum UpperSelector {
     Any,
     /// Ports.
     Ports {
-        /// The port on this side.
+        /// The port on the local side.
         local: PortSelector,
-        /// The port on the far side.
+        /// The port on the remote side.
         remote: PortSelector,
     },
     /// ICMP or ICMPv6 type and code. All of both is ANY.
@@ -222,9 +222,9 @@ impl UpperSelector {
 /// Packets that a policy means. The default means every packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// The address on this side.
+    /// The address on the local side.
     pub local: AddressSelector,
-    /// The address on the far side.
+    /// The address on the remote side.
     pub remote: AddressSelector,
     /// The upper layer's protocol; `None` is ANY.
     pub protocol: Option<Protocol>,

@@ -46,12 +46,12 @@ impl Lease {
 
     /// Allows numbers below `granted`, which must be on stable storage by now. Never lowers it.
     pub fn grant(&self, granted: u64) {
-        // Release: whoever sees the new ceiling also sees what control did before.
+        // Release: a thread that sees the new ceiling also sees what control did before.
         self.granted.fetch_max(granted, Ordering::Release);
     }
 
     /// Makes counters that claim the lease from now on begin above `seq`, and never lower than they
-    /// would: for numbers that somebody else may have used.
+    /// would: for numbers that another process may have used.
     pub fn skip(&self, seq: SeqNum) {
         self.skipped.fetch_max(seq.get(), Ordering::Release);
     }
@@ -118,7 +118,7 @@ pub enum Exhausted {
     /// The lease is used up: more numbers come when control has stored a new ceiling.
     #[error("the leased sequence numbers are used")]
     Lease,
-    /// The SA's source address is no address of this host: whoever has it uses the numbers.
+    /// The SA's source address is no address of this host: the host that has it uses the numbers.
     #[error("the source address of the SA is no address of this host")]
     Withheld,
 }

@@ -452,7 +452,7 @@ impl Users {
         all.filter(|user| user.slot == owner.slot).for_each(|user| *user = owner);
     }
 
-    /// Removes one; says whether nobody is left.
+    /// Removes one; says whether none is left.
     fn remove(&mut self, slot: SaSlot) -> bool {
         let Some(older) = self.older.as_mut().map(Arc::make_mut) else {
             return self.newest.slot == slot;

@@ -310,7 +310,7 @@ impl Spd {
 
     /// Has outbound policies decide about packets that come out of tunnels and go on into others; `None`: all
     /// go to the plain side.
-    pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
+    pub fn set_transit(&mut self, networks: Option<&KnownNetworks>) {
         let networks = networks.filter(|networks| !networks.stays);
         self.transit.know(networks);
         self.stamp = new_stamp();
@@ -319,7 +319,7 @@ impl Spd {
     /// True if an outbound policy protects or discards a packet that is on its way to the plain side, instead
     /// of it getting there.
     #[must_use]
-    pub fn sends_on(&self, flow: &FlowKey) -> bool {
+    pub fn is_for_tunnel(&self, flow: &FlowKey) -> bool {
         self.transit.is_on()
             && self.lookup(Direction::Outbound, flow).is_some_and(|found| self.decides(found, flow))
     }
@@ -327,11 +327,11 @@ impl Spd {
     /// The same of a packet that came out of a tunnel. One whose source no other host may have is for the host
     /// to judge.
     #[must_use]
-    pub fn goes_on(&self, flow: &FlowKey) -> bool {
-        self.sends_on(flow) && !self.transit.is_martian(flow)
+    pub fn is_transit(&self, flow: &FlowKey) -> bool {
+        self.is_for_tunnel(flow) && !self.transit.is_martian(flow)
     }
 
-    /// True if a packet is for somebody behind a tunnel, whatever policies say of it.
+    /// True if a packet is for a host behind a tunnel, whatever policies say of it.
     #[must_use]
     pub fn is_behind_tunnel(&self, flow: &FlowKey) -> bool {
         self.transit.is_behind_tunnel(flow)
@@ -341,7 +341,7 @@ impl Spd {
         self.policy(found.id).is_some_and(|policy| self.transit.decides(policy, flow))
     }
 
-    /// [`Spd::lookup_burst`] for packets that came out of tunnels. Says of which [`Spd::goes_on`] is true, by their
+    /// [`Spd::lookup_burst`] for packets that came out of tunnels. Says of which [`Spd::is_transit`] is true, by their
     /// places, and only of such as a policy lets in.
     ///
     /// `cache` must be used for this alone.
@@ -350,22 +350,22 @@ impl Spd {
         keys: &[K],
         cache: &mut FlowCache,
         out: &mut [Option<Decision>],
-        mut goes_on: impl FnMut(usize),
+        mut on_transit: impl FnMut(usize),
     ) {
         cache.follow(self.stamp);
         let chunks = keys.chunks(CHUNK).zip(out.chunks_mut(CHUNK));
         for ((keys, out), before) in chunks.zip((0..).step_by(CHUNK)) {
-            cache.split(keys, out, |at| goes_on(before + at));
+            cache.split(keys, out, |at| on_transit(before + at));
             let (v4, v6) = (&mut cache.scratch.v4, &mut cache.scratch.v6);
             if v4.is_empty() && v6.is_empty() {
                 continue;
             }
             self.search_inbound(v4, v6, keys);
             if self.transit.is_on() {
-                self.mark(&self.outbound.v4, v4, &mut cache.scratch.onward_v4, keys);
-                self.mark(&self.outbound.v6, v6, &mut cache.scratch.onward_v6, keys);
+                self.mark(&self.outbound.v4, v4, &mut cache.scratch.transit_v4, keys);
+                self.mark(&self.outbound.v6, v6, &mut cache.scratch.transit_v6, keys);
             }
-            cache.learn(keys, out, |at| goes_on(before + at));
+            cache.learn(keys, out, |at| on_transit(before + at));
         }
     }
 
@@ -394,26 +394,26 @@ impl Spd {
         }
     }
 
-    /// Marks those of the packets that go on.
+    /// Marks those of the packets that go from tunnel to tunnel.
     fn mark<A: Address, K: AsRef<FlowKey>>(
         &self,
         outbound: &TupleSpace<A>,
         probes: &mut [Probe<A>],
-        onward: &mut Vec<Probe<A>>,
+        searched: &mut Vec<Probe<A>>,
         keys: &[K],
     ) {
         let is_let_in = |probe: &&mut Probe<A>| {
             matches!(probe.found, Some(Decision { action: PolicyAction::Protect { .. }, .. }))
         };
         let flow = |at: u16| keys.get(usize::from(at)).map(AsRef::as_ref);
-        onward.clear();
+        searched.clear();
         for probe in probes.iter_mut().filter(is_let_in) {
-            onward.extend(flow(probe.at).map(|flow| Probe::new(probe.at, probe.flow, flow)));
+            searched.extend(flow(probe.at).map(|flow| Probe::new(probe.at, probe.flow, flow)));
         }
-        outbound.search(onward, keys);
-        for (probe, onward) in probes.iter_mut().filter(is_let_in).zip(onward.iter()) {
-            if let (Some(flow), Some(found)) = (flow(probe.at), onward.found) {
-                probe.goes_on = self.decides(found, flow) && !self.transit.is_martian(flow);
+        outbound.search(searched, keys);
+        for (probe, outward) in probes.iter_mut().filter(is_let_in).zip(searched.iter()) {
+            if let (Some(flow), Some(found)) = (flow(probe.at), outward.found) {
+                probe.is_transit = self.decides(found, flow) && !self.transit.is_martian(flow);
             }
         }
     }

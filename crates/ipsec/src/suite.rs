@@ -21,9 +21,9 @@ pub(crate) enum IvKind {
     /// section 3.1, RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 4543 section 3.1, RFC 7634
     /// section 2).
     Sequence,
-    /// Blocks of 16 bytes that nobody can predict (RFC 3602 section 3, RFC 4312 section 3).
+    /// Unpredictable blocks of 16 bytes (RFC 3602 section 3, RFC 4312 section 3).
     Random,
-    /// Blocks of 8 bytes that nobody can predict: those of 3DES (RFC 2451 section 3).
+    /// Unpredictable blocks of 8 bytes: those of 3DES (RFC 2451 section 3).
     RandomShort,
 }
 
@@ -158,7 +158,7 @@ impl IvKind {
         }
     }
 
-    /// True if nobody may be able to predict it.
+    /// True if it must be unpredictable.
     pub(crate) const fn is_random(self) -> bool {
         matches!(self, Self::Random | Self::RandomShort)
     }

@@ -49,7 +49,7 @@ pub enum Outcome {
     /// It came through the right SA and goes on to the plain side.
     Accepted,
     /// It came through the right SA, and an outbound policy decides about it: see [`outbound`].
-    SentOn,
+    Transit,
     /// A policy lets it pass unprotected.
     Bypassed,
     /// It waits for an SA that is asked for.
@@ -134,8 +134,8 @@ pub fn inbound(
     match decision.map(|decision| decision.action) {
         Some(PolicyAction::Protect { reqid }) if sa.serves(reqid) => {
             let is_from_tunnel = sa.mode == Mode::Tunnel && sa.interface == InterfaceId(0);
-            let goes_on = is_from_tunnel && spd.is_some_and(|spd| spd.goes_on(flow));
-            let outcome = if goes_on { Outcome::SentOn } else { Outcome::Accepted };
+            let is_transit = is_from_tunnel && spd.is_some_and(|spd| spd.is_transit(flow));
+            let outcome = if is_transit { Outcome::Transit } else { Outcome::Accepted };
             PacketTrace { decision, slot: Some(slot), outcome }
         }
         _ => dropped(DropReason::InnerPolicyMismatch),

@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use convoy_wire::icmp::NEIGHBOUR_DISCOVERY;
 use ipnet::IpNet;
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator as _};
 
@@ -243,11 +244,13 @@ impl<'a> Packet<'a> {
     }
 
     fn icmp(&self, inner: &[IpNet]) -> Kind {
-        /// Neighbour Discovery and reports of multicast groups (RFC 4861, RFC 3810).
-        const NEIGHBOURS: [u8; 9] = [130, 131, 132, 133, 134, 135, 136, 137, 143];
+        /// Reports of multicast groups (RFC 2710, RFC 3810).
+        const GROUPS: [u8; 4] = [130, 131, 132, 143];
         let Some(kind) = self.payload.first() else { return Kind::Clear };
         let is_error = match self.protocol {
-            ICMPV6 if NEIGHBOURS.contains(kind) => return Kind::Neighbours,
+            ICMPV6 if NEIGHBOUR_DISCOVERY.contains(kind) || GROUPS.contains(kind) => {
+                return Kind::Neighbours;
+            }
             ICMPV6 => *kind < 128,
             _ => [3, 4, 5, 11, 12].contains(kind),
         };

@@ -125,10 +125,10 @@ impl Daemon {
     }
 
     /// Asks it to end, and makes it.
-    pub(crate) fn end(self, patience: Duration) -> Result<(), LabError> {
+    pub(crate) fn end(self, timeout: Duration) -> Result<(), LabError> {
         let Self { _watch: watch, program } = self;
         drop(watch);
-        program.end(patience).map(drop)
+        program.end(timeout).map(drop)
     }
 
     /// Kills it without warning (SIGKILL).
@@ -164,7 +164,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Vec<u8>, Lab
     let pid = Pid::from_raw(child.id().cast_signed());
     let (done, ended) = mpsc::channel();
     let waiting = thread::Builder::new().name("command".into()).spawn(move || {
-        // Whoever has stopped listening has killed it.
+        // A caller that has stopped listening has killed it.
         let _ = done.send(child.wait_with_output());
     });
     waiting.map_err(LabError::Thread)?;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time that one look takes: some time slices of whoever else wants the processors.
+/// Time that one look takes: some time slices of other processes that want the processors.
 const LOOK: Duration = Duration::from_millis(40);
 /// A gap between two readings of the clock that no interrupt explains.
 const GAP: Duration = Duration::from_micros(500);

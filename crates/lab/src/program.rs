@@ -51,11 +51,11 @@ impl Program {
     ///
     /// # Errors
     /// [`LabError::System`] when it cannot be ended.
-    pub fn end(mut self, patience: Duration) -> Result<ExitStatus, LabError> {
-        self.make_end(patience)
+    pub fn end(mut self, timeout: Duration) -> Result<ExitStatus, LabError> {
+        self.make_end(timeout)
     }
 
-    fn make_end(&mut self, patience: Duration) -> Result<ExitStatus, LabError> {
+    fn make_end(&mut self, timeout: Duration) -> Result<ExitStatus, LabError> {
         let begun = Instant::now();
         if let Some(status) = self.ended()? {
             return Ok(status);
@@ -63,7 +63,7 @@ impl Program {
         // Not waited for yet, so the number is still its own.
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGTERM).doing(|| "ask a program to end".into())?;
-        while begun.elapsed() < patience {
+        while begun.elapsed() < timeout {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }

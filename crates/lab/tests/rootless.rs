@@ -18,7 +18,7 @@ use nix::unistd::geteuid;
 /// The user and group that own nothing.
 const NOBODY: u32 = 65_534;
 
-/// Waits until ended threads are gone from the kernel's books too, which is a moment after `join`.
+/// Waits until ended threads are gone from the kernel's accounting too, which is a moment after `join`.
 fn until_single_threaded() {
     while std::fs::read_dir("/proc/self/task").unwrap().count() > 1 {
         std::thread::yield_now();

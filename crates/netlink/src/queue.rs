@@ -1,7 +1,7 @@
 //! Packets that the packet filter asks a process about (NFQUEUE).
 //!
 //! A rule hands a packet to a [`Queue`] by number; the kernel keeps it until the process has said what becomes of it. A
-//! full queue, and one that nobody listens at, drops.
+//! full queue, and one without listener, drops.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -109,7 +109,7 @@ pub struct Answered {
     pub dropped: u64,
 }
 
-/// Packets handed to a queue since somebody listens there, as the kernel counts them: from 0 again behind `u32::MAX`.
+/// Packets handed to a queue since a process listens there, as the kernel counts them: from 0 again behind `u32::MAX`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handed {
     /// Packets that were given a number.
@@ -121,7 +121,7 @@ pub struct Handed {
 }
 
 /// Packets handed to the queues of the calling thread's network namespace, by number. The kernel tells it of those at
-/// which somebody listens.
+/// which a process listens.
 ///
 /// # Errors
 /// Errors of `/proc`; `NotFound` where the kernel has no queues.
@@ -147,7 +147,7 @@ pub struct Queue {
     number: u16,
     socket: Socket,
     /// The socket once more. A packet that waits holds the interface that it came or goes by, and a process that is
-    /// killed closes a TUN interface only when nobody holds it: so its queues have to end before.
+    /// killed closes a TUN interface only when no process holds it: so its queues have to end before.
     _ends_first: OwnedFd,
     /// Of a datagram, in bytes.
     room: usize,

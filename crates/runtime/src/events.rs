@@ -1,6 +1,6 @@
-//! Events from workers to control: one ring per worker, and one bell for whoever listens.
+//! Events from workers to control: one ring per worker, and one bell for the listener.
 //!
-//! A worker pushes into its own ring and never waits. When the ring is full, or nobody listens, an
+//! A worker pushes into its own ring and never waits. When the ring is full, or there is no listener, an
 //! event stays with its SA and is offered again at a later turn: it can be late, not lost.
 
 use core::time::Duration;
@@ -54,7 +54,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Listens to workers from now on, in the place of whoever did before.
+    /// Listens to workers from now on, in the place of the listener before.
     ///
     /// # Errors
     /// [`StartError`] when the kernel has no descriptors left.

@@ -106,7 +106,7 @@ impl Links {
                 Side::Outbound => &mut to.outbound,
                 Side::Inbound => &mut to.inbound,
             };
-            // Nobody would ever take packets out of the ring of a worker that has ended.
+            // No thread would ever take packets out of the ring of a worker that has ended.
             let room = if ring.is_abandoned() { 0 } else { ring.slots() };
             let n = room.min(burst.len());
             if let Ok(chunk) = ring.write_chunk_uninit(n) {

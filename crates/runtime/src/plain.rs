@@ -22,7 +22,7 @@ pub(crate) struct Plain {
     /// Interfaces from number 1 on; none in the place of one that died.
     others: Vec<Option<Other>>,
     /// Counters of interfaces that died.
-    buried: PortCounters,
+    removed: PortCounters,
     /// One died since this was last asked.
     lost_one: bool,
 }
@@ -40,13 +40,13 @@ impl Plain {
             first: Source::new(first),
             output: Burst::new(),
             others: others.into_iter().map(|port| Some(other(port))).collect(),
-            buried: PortCounters::default(),
+            removed: PortCounters::default(),
             lost_one: false,
         }
     }
 
     /// Receives from all of them; packets know which one they came from. One beside the first may die,
-    /// as when somebody removes it; the rest goes on.
+    /// as when another process removes it; the rest goes on.
     #[inline]
     pub(crate) fn rx(&mut self, pool: &mut Pool) -> Result<usize, IoError> {
         let mut moved = self.first.rx(pool)?;
@@ -59,7 +59,7 @@ impl Plain {
             match outcome {
                 Ok(n) => moved += n,
                 Err(_) => {
-                    self.buried += bury(place, pool);
+                    self.removed += remove(place, pool);
                     self.lost_one = true;
                 }
             }
@@ -127,7 +127,7 @@ impl Plain {
                 continue;
             };
             if other.source.port.tx(pool, &mut other.output).is_err() {
-                self.buried += bury(place, pool);
+                self.removed += remove(place, pool);
                 self.lost_one = true;
             }
         }
@@ -137,7 +137,7 @@ impl Plain {
     /// The sum of their counters, and what each lost since this was last asked.
     pub(crate) fn count(&mut self, mut lost: impl FnMut(Lost)) -> PortCounters {
         let others = self.others.iter_mut().flatten().map(|other| &mut other.source);
-        let mut sum = self.buried;
+        let mut sum = self.removed;
         for source in core::iter::once(&mut self.first).chain(others) {
             let (counters, since) = source.count();
             sum += counters;
@@ -171,14 +171,14 @@ impl Plain {
         self.first.input.release(pool);
         self.output.release(pool);
         self.others.iter_mut().for_each(|other| {
-            let _ = bury(other, pool);
+            let _ = remove(other, pool);
         });
     }
 }
 
 /// Closes an interface, and gives back its frames; says what it had counted.
 #[cold]
-fn bury(place: &mut Option<Other>, pool: &mut Pool) -> PortCounters {
+fn remove(place: &mut Option<Other>, pool: &mut Pool) -> PortCounters {
     let Some(mut other) = place.take() else { return PortCounters::default() };
     other.source.input.release(pool);
     other.output.release(pool);

@@ -1,6 +1,6 @@
 //! Threads that do the cryptography of workers, which go on meanwhile, or workers that help each other.
 //!
-//! A worker lays requests on its [desk](desk), and whoever has time takes the oldest off it. A thread sleeps
+//! A worker lays requests on its [desk](desk), and a thread that has time takes the oldest off it. A thread sleeps
 //! when there is nothing on any desk; a worker rings it once it has laid down all it has.
 
 mod desk;
@@ -42,7 +42,7 @@ pub enum PoolError {
     Pin(#[from] PinError),
 }
 
-/// Threads that do cryptography, or workers that help each other with it. Threads end when nobody holds the pool
+/// Threads that do cryptography, or workers that help each other with it. Threads end when the pool is not held
 /// or an engine of it any more.
 pub struct CryptoPool {
     office: Arc<Office>,
@@ -113,7 +113,7 @@ impl CryptoPool {
             let body = move || {
                 let pinned = processor.map_or(Ok(()), pin_current_thread);
                 let runs = pinned.is_ok();
-                // Nobody listens any more only when the start has already failed.
+                // The caller has stopped listening only when the start has already failed.
                 let _ = report.send(pinned);
                 drop(report);
                 if runs {
@@ -198,7 +198,7 @@ impl Drop for CryptoPool {
             member.ending.store(true, Ordering::Release);
             if let Some(thread) = member.thread.take() {
                 thread.thread().unpark();
-                // What it did last is nobody's any more.
+                // What it did last has no owner any more.
                 let _ = thread.join();
             }
         }

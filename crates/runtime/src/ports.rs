@@ -138,8 +138,8 @@ impl Source {
             return Ok(0);
         }
         self.quiet = self.quiet.wrapping_add(1);
-        let patient = self.quiet > EAGER && self.empty && !self.polled;
-        if patient && !self.quiet.is_multiple_of(RETRY) {
+        let is_idle = self.quiet > EAGER && self.empty && !self.polled;
+        if is_idle && !self.quiet.is_multiple_of(RETRY) {
             return Ok(0);
         }
         let n = self.port.rx(pool, &mut self.input)?;

@@ -278,7 +278,7 @@ fn work(
     let id = worker.id();
     let pinned = place.cpu.map_or(Ok(()), pin_current_thread);
     let runs = pinned.is_ok();
-    // Nobody listens any more only when the start has already failed.
+    // The caller has stopped listening only when the start has already failed.
     let _ = report.send((id, pinned));
     if !runs {
         return Ok(0);
@@ -374,7 +374,7 @@ fn drain(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
     loop {
         worker.turn(now())?;
         if worker.is_drained() && !told {
-            // Release: what this worker pushed is seen by whoever sees the count.
+            // Release: what this worker pushed is seen by a thread that sees the count.
             place.ending.drained.fetch_add(1, Ordering::AcqRel);
             told = true;
         }

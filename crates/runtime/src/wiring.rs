@@ -158,7 +158,7 @@ impl fmt::Debug for Wiring {
 }
 
 impl Wiring {
-    /// Directs workers from now on: all of one team, which nobody else directs.
+    /// Directs workers from now on: all of one team, which no other caller directs.
     pub fn of(workers: &mut [Worker]) -> Self {
         let base = workers.iter().map(Worker::wire_slots).max().unwrap_or(0);
         let lines = workers.iter_mut().map(|worker| {

@@ -94,9 +94,18 @@ pub struct Worker {
     stats: Arc<WorkerStats>,
     receiving: bool,
     next_tick: u64,
-    /// True if SAs may have been silent too long.
-    speaks: bool,
+    /// True if timers of idle SAs may be due.
+    idle_sas_due: bool,
     unpublished: u32,
+}
+
+/// Connections of a worker with the others of its team.
+struct Membership {
+    /// Number of workers in the team.
+    workers: u16,
+    links: Links,
+    waker: Waker,
+    helper: Option<Helper>,
 }
 
 impl fmt::Debug for Worker {
@@ -132,21 +141,21 @@ impl Worker {
             wakers.iter().map(|waker| surroundings.engine.helper(waker)).collect();
         let each = (0..n).zip(ports).zip(links.into_iter().zip(wakers.into_iter().zip(helpers)));
         Ok(each
-            .map(|((id, ports), (links, bell))| {
-                Self::new(WorkerId(id), n, surroundings, ports, published, links, bell)
+            .map(|((id, ports), (links, (waker, helper)))| {
+                let team = Membership { workers: n, links, waker, helper };
+                Self::new(WorkerId(id), surroundings, ports, published, team)
             })
             .collect())
     }
 
     fn new(
         id: WorkerId,
-        workers: u16,
         surroundings: &Surroundings,
         ports: WorkerPorts,
         published: &Arc<Published>,
-        links: Links,
-        (waker, helper): (Waker, Option<Helper>),
+        team: Membership,
     ) -> Self {
+        let Membership { workers, links, waker, helper } = team;
         let slots = ports.wire.len() + SPARE;
         let stats = Arc::new(WorkerStats::new(id, slots));
         let load = WorkerLoad::default();
@@ -187,7 +196,7 @@ impl Worker {
             stats,
             receiving: true,
             next_tick: 0,
-            speaks: false,
+            idle_sas_due: false,
             unpublished: 0,
         }
     }
@@ -240,10 +249,10 @@ impl Worker {
             self.next_tick = now.0 + TICK_NS;
             self.outbound.expire(now, &mut self.pool);
             self.inbound.expire(now, &mut self.pool);
-            self.speaks = true;
+            self.idle_sas_due = true;
         }
-        if self.speaks {
-            moved += self.speak(now)?;
+        if self.idle_sas_due {
+            moved += self.send_for_idle_sas(now)?;
         }
         if self.outbound.has_news() || self.inbound.has_news() {
             self.tell();
@@ -277,12 +286,12 @@ impl Worker {
         self.inbound.rests();
     }
 
-    /// Sends what SAs send of their own when they were silent: as much as fits a burst, and the rest
+    /// Sends keepalives and dummies of idle SAs: as many as fit a burst, and the rest
     /// with the next turn.
-    fn speak(&mut self, now: Now) -> Result<usize, IoError> {
+    fn send_for_idle_sas(&mut self, now: Now) -> Result<usize, IoError> {
         let keepalives = self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
         let dummies = self.outbound.dummies(now, &mut self.pool);
-        self.speaks = !(keepalives && dummies);
+        self.idle_sas_due = !(keepalives && dummies);
         let sent = self.to_wire.len();
         self.send_wire()?;
         Ok(sent)
@@ -358,11 +367,11 @@ impl Worker {
         let mut moved = 0;
         loop {
             self.inbound.collect(now, &mut self.pool, &mut self.to_plain);
-            let more = self.to_plain.is_full() || self.inbound.onward().is_full();
+            let more = self.to_plain.is_full() || self.inbound.transit().is_full();
             moved += self.to_plain.len();
             self.send_plain()?;
-            moved += self.send_on(now)?;
-            if !more || self.inbound.onward().is_full() {
+            moved += self.forward_transit(now)?;
+            if !more || self.inbound.transit().is_full() {
                 return Ok(moved);
             }
         }
@@ -370,19 +379,19 @@ impl Worker {
 
     /// wire → wire: what came out of one tunnel and goes on into another. What finds no room now stays for
     /// the next turn.
-    fn send_on(&mut self, now: Now) -> Result<usize, IoError> {
+    fn forward_transit(&mut self, now: Now) -> Result<usize, IoError> {
         let mut moved = 0;
         loop {
             let Self { outbound, inbound, pool, links, handoff_out, stats, .. } = self;
-            let before = inbound.onward().len();
+            let before = inbound.transit().len();
             if before == 0 {
                 return Ok(moved);
             }
-            outbound.forward(now, pool, inbound.onward(), handoff_out);
+            outbound.forward(now, pool, inbound.transit(), handoff_out);
             let sent = links.push(Side::Outbound, handoff_out, pool, &stats.pipeline);
             stats.handed_off.add(sent as u64);
             moved += self.collect_outbound(now)?;
-            if self.inbound.onward().len() == before {
+            if self.inbound.transit().len() == before {
                 return Ok(moved);
             }
         }

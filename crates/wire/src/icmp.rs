@@ -1,6 +1,7 @@
 //! ICMP for IPv4 (RFC 792, RFC 1191) and IPv6 (RFC 4443): error reports, read and written.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::ops::RangeInclusive;
 
 use crate::checksum::{Sum, fill_icmp};
 use crate::ipv6::ExtensionLimits;
@@ -15,6 +16,9 @@ pub const HEADER_LEN: usize = 8;
 pub const MAX_ERROR_LEN_V4: usize = 576;
 /// An ICMPv6 error is at most this long, IP header included, bytes (RFC 4443 2.4 (c)).
 pub const MAX_ERROR_LEN_V6: usize = ipv6::MIN_MTU;
+
+/// Types of the ICMPv6 messages of Neighbour Discovery, Router Solicitation to Redirect (RFC 4861 section 4).
+pub const NEIGHBOUR_DISCOVERY: RangeInclusive<u8> = 133..=137;
 
 const HOP_LIMIT: u8 = 64;
 

@@ -26,7 +26,7 @@
 //! over from a backup in place, or put back with the whole machine, cannot be seen here. Never do that,
 //! and never delete the folder while its keys are in use; write new keys instead.
 //!
-//! **Inbound** ([`Floor`](convoy_ipsec::replay::Floor)): a packet accepted before a restart is not
+//! **Inbound** ([`ReplayFloor`](convoy_ipsec::replay::ReplayFloor)): a packet accepted before a restart is not
 //! accepted again after it. The window's right edge is written every few milliseconds and synced
 //! every second while packets arrive. The new floor is
 //!

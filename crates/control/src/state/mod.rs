@@ -287,7 +287,7 @@ impl State {
             }
         }
         if let Some(spd) = snapshot.spd_of_mut(self.plain_spd()) {
-            spd.send_on(networks);
+            spd.set_transit(networks);
         }
         self.generation = self.published.publish(snapshot);
     }

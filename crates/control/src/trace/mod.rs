@@ -206,14 +206,14 @@ fn trace_in(
         Outcome::Protected { bytes } => Verdict::Protected { bytes },
         Outcome::Fragmented { room, pieces } => Verdict::Fragmented { room_bytes: room, pieces },
         Outcome::Accepted => Verdict::Accepted,
-        Outcome::SentOn => Verdict::SentOn,
+        Outcome::Transit => Verdict::SentOn,
         Outcome::Bypassed => Verdict::InClear,
         Outcome::Waits => Verdict::Waits,
         Outcome::TooBig { mtu } => Verdict::TooBig { mtu_bytes: mtu },
         Outcome::Dropped(_) => Verdict::Dropped,
     };
     let policy = policy_used(daemons, picture, spd, &way);
-    let onward = (way.outcome == Outcome::SentOn).then(|| {
+    let onward = (way.outcome == Outcome::Transit).then(|| {
         let inside = Question { spi: None, ..packet };
         trace_in(picture, state, daemons, inside, now)
     });

@@ -115,7 +115,7 @@ pub(super) fn run(
 }
 
 fn memory() -> Config {
-    Config { depth: DEPTH, patience: PATIENCE }
+    Config { depth: DEPTH, send_timeout: PATIENCE }
 }
 
 fn read(site: &Path) -> anyhow::Result<Site> {

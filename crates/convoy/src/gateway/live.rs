@@ -24,7 +24,7 @@ use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
 use convoy_engine::registry::Drivers;
-use convoy_host::{GenerationWatch, Heard, LinkName, Mark, Network, has_generation_id};
+use convoy_host::{GenerationEvent, GenerationWatch, LinkName, Mark, Network, has_generation_id};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
@@ -179,16 +179,16 @@ impl Live {
     pub fn listen_to_generations(&self, mut watch: GenerationWatch) {
         let has_id = has_generation_id(Path::new("/"));
         let note = |watch: &GenerationWatch| {
-            let is_deaf = has_id && !watch.hears_log();
+            let is_deaf = has_id && !watch.receives_log();
             if let (true, Some(gateway)) = (is_deaf, &mut self.lock().gateway) {
-                gateway.note_deaf(watch.deaf());
+                gateway.note_deaf(watch.unavailable());
             }
         };
         note(&watch);
         loop {
             match watch.wait() {
-                Ok(Heard::Copy) => {}
-                Ok(Heard::Deaf(why)) => {
+                Ok(GenerationEvent::Copy) => {}
+                Ok(GenerationEvent::Unavailable(why)) => {
                     tracing::warn!("copies of this machine may go unnoticed from now on: {why}");
                     note(&watch);
                     continue;

@@ -108,7 +108,7 @@ fn networks(site: &Site) -> Result<KnownNetworks, HostError> {
         is_connected || route.table == LOCAL
     };
     own.extend(routes.iter().filter(is_own).map(|route| route.to));
-    let far = match &site.plain.routes {
+    let remote = match &site.plain.routes {
         Routes::Explicit(networks) => networks.clone(),
         Routes::FromPolicies => Vec::new(),
     };
@@ -116,7 +116,7 @@ fn networks(site: &Site) -> Result<KnownNetworks, HostError> {
         nets.iter().filter_map(|net| Prefix::new(net.network(), net.prefix_len()).ok()).collect()
     };
     let stays = site.plain.between_tunnels == BetweenTunnels::Host;
-    Ok(KnownNetworks { own: prefixes(own), far, hosts: prefixes(hosts), stays })
+    Ok(KnownNetworks { own: prefixes(own), remote, hosts: prefixes(hosts), stays })
 }
 
 /// An address as a network of its own.

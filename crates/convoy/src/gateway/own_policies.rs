@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use convoy_control::site::{Action, Finding, Policy as SitePolicy, Site, Upper};
 use convoy_host::IpNet;
 use convoy_leak_protection::{Config, Finding as Past, Lead, Policy, Verdict, would_ask};
+use convoy_wire::icmp::NEIGHBOUR_DISCOVERY;
 use convoy_wire::{IpVersion, Protocol};
 
 use super::near_and_far::{changes_name, meant, net, of_version};
 use super::{leaks, routes};
-
-/// Types of ICMPv6 messages that Neighbour Discovery is made of (RFC 4861 section 4).
-const NEIGHBOUR_DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
 
 /// A site's policies, as leak protection has to know them.
 #[derive(Clone, Debug, Default)]

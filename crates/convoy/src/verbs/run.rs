@@ -178,12 +178,12 @@ fn watch_generations(helper: &Helper) -> GenerationWatch {
         );
         return watch;
     }
-    if !watch.hears_log()
+    if !watch.receives_log()
         && let Some(log) = helper.kernel_log()
     {
-        watch.hear_log(log);
+        watch.receive_log(log);
     }
-    for deaf in watch.deaf() {
+    for deaf in watch.unavailable() {
         tracing::warn!("copies of this machine may go unnoticed: {deaf}");
     }
     watch

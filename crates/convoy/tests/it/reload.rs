@@ -24,7 +24,7 @@ const WINDOW: usize = 256;
 const POLICIES: u32 = 10_000;
 
 fn memory() -> Config {
-    Config { depth: 4 * WINDOW, patience: Duration::from_secs(5) }
+    Config { depth: 4 * WINDOW, send_timeout: Duration::from_secs(5) }
 }
 
 /// Two gateways and the hosts behind them.

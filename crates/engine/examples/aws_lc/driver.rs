@@ -16,7 +16,7 @@ use convoy_engine::{EngineKey, Front, Job, KeyId, KeyTable, Op, Status, Synchron
 pub(crate) const GCM: &str = "rfc4106(gcm(aes))";
 pub(crate) const CHACHA: &str = "rfc7539esp(chacha20,poly1305)";
 
-/// Behind Convoy's portable software, so that nobody gets it who does not ask for it.
+/// Behind Convoy's portable software, so that only callers get it that ask for it.
 const PRIORITY: u16 = 50;
 
 /// A driver for each algorithm.
@@ -67,7 +67,7 @@ impl Provider for AwsLc {
     }
 
     fn engine(&self) -> Front {
-        Front::at_once(Box::<Engine>::default())
+        Front::synchronous(Box::<Engine>::default())
     }
 }
 

@@ -276,7 +276,7 @@ impl Window {
     }
 }
 
-/// Gives the packets of a batch back, unless somebody else has it.
+/// Gives the packets of a batch back, unless another holder has it.
 pub(super) fn release(batch: Arc<Batch>, pool: &mut Pool) {
     if let Ok(mut batch) = Arc::try_unwrap(batch) {
         batch.jobs.drain().for_each(|job| pool.free(job.frame));

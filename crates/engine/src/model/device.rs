@@ -81,7 +81,8 @@ impl Device {
     pub(super) fn fetch(
         &mut self,
         now: u64,
-        (request, at): (u64, usize),
+        request: u64,
+        at: usize,
         job: &Job,
         key: Option<&EngineKey>,
     ) {

@@ -84,7 +84,7 @@ impl Drivers {
         wanted: impl Iterator<Item = &'a str>,
     ) -> Result<Ready, RegistryError> {
         let preferred = self.rules.preferred.iter().map(|name| &**name);
-        // Why a name does not suit is put into words by whoever reads it, and not for each SA.
+        // Why a name does not suit is put into words by the reader, and not for each SA.
         let is_for = |name: &&str| {
             self.registry.drivers().any(|driver| driver.name() == *name && driver.takes(suite))
         };

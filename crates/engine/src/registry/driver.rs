@@ -10,7 +10,7 @@ use super::algorithm::{self, Kind};
 use super::self_test;
 use crate::Front;
 
-/// Implementation behind a driver: brought by whoever registers it, within this crate or outside.
+/// Implementation behind a driver: brought by the caller that registers it, within this crate or outside.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// True if it works for this suite; a driver need not know all lengths of its algorithm's keys and
     /// ICVs.
@@ -183,7 +183,7 @@ impl Driver {
         self.bench_only
     }
 
-    /// True unless somebody has [switched it off](super::Registry::set).
+    /// True unless it was [switched off](super::Registry::set).
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.is_on

@@ -224,7 +224,7 @@ impl Outcome {
         if self.bytes == expected { Ok(()) } else { Err(fault) }
     }
 
-    /// Of an engine elsewhere nobody looks at the text of a packet that it refused.
+    /// The text of a packet that an engine elsewhere refused is not looked at.
     fn expect_refused(
         &self,
         case: &Case,

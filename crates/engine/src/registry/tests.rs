@@ -107,7 +107,7 @@ impl Provider for Odd {
         OpenKey::new(&cpu(), suite, material)
     }
     fn engine(&self) -> Front {
-        Front::at_once(Box::new(OddEngine { fault: self.0, key: None }))
+        Front::synchronous(Box::new(OddEngine { fault: self.0, key: None }))
     }
 }
 

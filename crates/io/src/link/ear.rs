@@ -48,7 +48,7 @@ impl Ears {
             if let Some(port) = udp_port {
                 match open(v4, interface, Kind::Udp(*port)) {
                     Ok(socket) => sockets.push((socket, ErrorQueue::default())),
-                    // Somebody else has the port, so the kernel is silent as well.
+                    // Another process has the port, so the kernel is silent as well.
                     Err(IoError::Setup { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
                     }
                     Err(error) => return Err(error),

@@ -23,7 +23,7 @@ pub(crate) enum Content {
     /// An IP packet, behind [`HEADER`] bytes.
     Ip,
     /// An IPv4 packet whose header checksum is wrong. On its way to a host's sockets the kernel
-    /// looks at it; here nobody else does.
+    /// looks at it; here no other program does.
     BadChecksum,
     /// Something else: another protocol, or a VLAN tag.
     Foreign,

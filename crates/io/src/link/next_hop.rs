@@ -1,7 +1,7 @@
 //! Next hops of packets: what the kernel knows of routes and neighbours, as a table that a port
 //! can ask without a lock.
 //!
-//! Whoever watches the kernel publishes a [`Table`] on a [`Board`]. Each port keeps the last one it
+//! The watcher of the kernel publishes a [`Table`] on a [`Board`]. Each port keeps the last one it
 //! saw and asks again only when the board's generation has changed. What a table cannot answer is
 //! asked for through the board; [`Asks`] is the other end.
 
@@ -227,7 +227,7 @@ impl Board {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a neighbour. When nobody keeps up with the questions this one is lost, and asked
+    /// Asks for a neighbour. When the watcher does not keep up with the questions this one is lost, and asked
     /// again with the next packet.
     pub(crate) fn ask(&self, address: IpAddr) {
         let _ = match address {
@@ -282,7 +282,7 @@ impl NextHops {
         if generation == self.generation {
             return false;
         }
-        // Whoever holds the lock is about to publish a newer one still.
+        // The holder of the lock is about to publish a newer one still.
         let Ok(table) = self.board.table.try_lock() else { return false };
         self.table = Arc::clone(&table);
         drop(table);

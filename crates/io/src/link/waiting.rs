@@ -13,7 +13,7 @@ use crate::{NewsSource, PortCounters, PortEvent, Quote};
 
 /// Packets that wait for their neighbours to answer, all together and for one neighbour: somewhat more than a
 /// kernel lets wait (`unres_qlen`, 101). Where there is no room, the one that has waited longest gives way:
-/// neighbours that are there answer within milliseconds, so whoever sends to many that are not keeps nobody from his.
+/// neighbours that are there answer within milliseconds, so a sender to many that are not keeps no other from its own.
 const WAITING_MAX: usize = 256;
 const WAITING_FOR_ONE: usize = 128;
 /// Time that a packet waits: as long as a host takes to ask once more (RFC 4861 section 10).
@@ -37,7 +37,7 @@ pub(crate) struct Outlet {
     /// Ready to be sent, and where to.
     pub(crate) ready: Burst,
     pub(crate) macs: Vec<Mac>,
-    /// Destination of a packet that is too long for the interface, until somebody asks.
+    /// Destination of a packet that is too long for the interface, until it is asked for.
     too_long: Option<IpAddr>,
     arena: Option<&'static Arena>,
 }

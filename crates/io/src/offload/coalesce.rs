@@ -9,6 +9,7 @@ use convoy_wire::checksum::{Sum, sum};
 
 use super::vnet::{Gso, Vnet};
 use super::{ACK, CWR, FIN, PSH, RST, SYN, TCP, TCP_CSUM, TCP_FLAGS, UDP, UDP_CSUM, URG};
+use crate::Offloads;
 use crate::bytes::{be16, be32, byte, part, put};
 
 /// Flows that may grow at the same time; with more, the oldest is closed.
@@ -78,7 +79,7 @@ struct Segment {
 
 /// Fitness of a packet for a super-segment.
 enum Sort {
-    /// No transport header to go by: it is nobody's successor.
+    /// No transport header to go by: it has no predecessor.
     Foreign,
     /// Of a flow, but must stay alone: what the flow has open ends here.
     Alone(Segment),
@@ -87,10 +88,11 @@ enum Sort {
 }
 
 impl Coalescer {
-    pub(crate) fn new(tcp: bool, udp: bool) -> Self {
+    /// A coalescer of the segments that a port's offloads take.
+    pub(crate) fn new(offloads: &Offloads) -> Self {
         Self {
-            tcp,
-            udp,
+            tcp: offloads.tx_tcp_segments,
+            udp: offloads.tx_udp_segments,
             writes: Vec::with_capacity(BURST_MAX),
             next: Box::new([NONE; BURST_MAX]),
             open: ArrayVec::new(),
@@ -220,7 +222,7 @@ impl Write {
             put(head, 10, check.finish().to_be_bytes());
         }
         let l4_len = (total - l4) as u16;
-        let pseudo = pseudo(head, v6, tcp, l4_len).fold().to_be_bytes();
+        let pseudo = pseudo(head, v6, if tcp { TCP } else { UDP }, l4_len).fold().to_be_bytes();
         if tcp {
             let flags = byte(head, l4 + TCP_FLAGS) | (last_flags & (FIN | PSH));
             put(head, l4 + TCP_FLAGS, [flags]);
@@ -406,13 +408,13 @@ fn checksum_holds(data: &[u8], segment: &Segment) -> bool {
         return false;
     }
     let l4 = data.get(segment.l4..).unwrap_or_default();
-    let check = pseudo(data, segment.v6, segment.tcp, l4.len() as u16) + sum(l4);
+    let protocol = if segment.tcp { TCP } else { UDP };
+    let check = pseudo(data, segment.v6, protocol, l4.len() as u16) + sum(l4);
     check.is_valid()
 }
 
 /// The sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
-fn pseudo(data: &[u8], v6: bool, tcp: bool, l4_len: u16) -> Sum {
+fn pseudo(data: &[u8], v6: bool, protocol: u8, l4_len: u16) -> Sum {
     let addresses = if v6 { part(data, 8, 40) } else { part(data, 12, 20) };
-    let protocol = u16::from(if tcp { TCP } else { UDP });
-    sum(addresses) + Sum::word(protocol) + Sum::word(l4_len)
+    sum(addresses) + Sum::word(protocol.into()) + Sum::word(l4_len)
 }

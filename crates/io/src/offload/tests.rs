@@ -7,6 +7,7 @@ use super::coalesce::Coalescer;
 use super::split::{Malformed, Split, finish_checksum};
 use super::vnet::{Gso, Vnet};
 use super::{ACK, CWR, FIN, PSH, SYN};
+use crate::Offloads;
 
 /// RFC 1071 word by word, apart from the code under test.
 fn naive_sum(pieces: &[&[u8]]) -> u16 {
@@ -134,7 +135,11 @@ fn burst_of(pool: &mut Pool, packets: &[Vec<u8>]) -> Burst {
 fn coalesced(packets: &[Vec<u8>]) -> Vec<(Vnet, Vec<u8>)> {
     let mut pool = pool();
     let mut burst = burst_of(&mut pool, packets);
-    let mut coalescer = Coalescer::new(true, true);
+    let mut coalescer = Coalescer::new(&Offloads {
+        tx_tcp_segments: true,
+        tx_udp_segments: true,
+        ..Offloads::default()
+    });
     coalescer.plan(burst.as_mut_slice());
     let bytes = |write| {
         let mut all = Vec::new();

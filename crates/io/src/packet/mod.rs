@@ -45,7 +45,7 @@ impl PacketPort {
             socket,
             offloads,
             rx: rx::Receiver::new(),
-            tx: tx::Sender::new(index, offloads.tx_tcp_segments, offloads.tx_udp_segments),
+            tx: tx::Sender::new(index, &offloads),
             outlet: Outlet::new(hops),
             ears,
             counters: PortCounters::default(),

@@ -6,13 +6,13 @@ use std::os::fd::BorrowedFd;
 use convoy_packet::BURST_MAX;
 
 use super::PREFIX;
-use crate::PortCounters;
 use crate::ancillary::Control;
 use crate::bytes::byte;
 use crate::link::{Outlet, ethernet};
 use crate::offload::{Coalescer, Gso, VNET_LEN, Vnet, Write};
-use crate::socket::{Failure, Patience};
+use crate::socket::{Failure, SendWait};
 use crate::sys::{ADDRESS, Outgoing, SendBatch};
+use crate::{Offloads, PortCounters};
 
 /// Plans and sends a burst.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(index: u32, tcp: bool, udp: bool) -> Self {
+    pub(super) fn new(index: u32, offloads: &Offloads) -> Self {
         Self {
             addresses: [libc::ETH_P_IP, libc::ETH_P_IPV6].map(|kind| address(index, kind as u16)),
-            coalescer: Coalescer::new(tcp, udp),
+            coalescer: Coalescer::new(offloads),
             prefixes: Vec::with_capacity(BURST_MAX),
             outgoing: Vec::with_capacity(BURST_MAX),
             batch: SendBatch::new(BURST_MAX, 2 * BURST_MAX),
@@ -45,7 +45,7 @@ impl Sender {
     ) -> io::Result<()> {
         self.coalescer.plan(outlet.ready.as_mut_slice());
         self.arrange(outlet);
-        let mut patience = Patience::default();
+        let mut wait = SendWait::default();
         let mut at = 0;
         while at < self.outgoing.len() {
             let failure = match self.send_from(fd, at, outlet, counters) {
@@ -61,7 +61,7 @@ impl Sender {
                     at += sent;
                     continue;
                 }
-                Err(error) => patience.judge(fd, &error).or_dead(error)?,
+                Err(error) => wait.judge(fd, &error).or_dead(error)?,
             };
             let packets = self.coalescer.writes().get(at).map_or(1, |write| u64::from(write.count));
             match failure {

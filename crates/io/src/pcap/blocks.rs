@@ -20,7 +20,7 @@ const NO_CAPTURE: &str = "it is neither pcap nor pcapng";
 pub(super) struct Blocks<'a> {
     parser: Box<dyn PcapReaderIterator + Send + 'a>,
     /// Cause of a failed read of the file, which the parser does not tell.
-    trouble: Trouble,
+    read_error: ReadError,
     /// Of pcapng, whether the section is big-endian.
     section: Option<bool>,
 }
@@ -31,14 +31,14 @@ impl<'a> Blocks<'a> {
     /// # Errors
     /// [`IoError::Capture`] when it cannot be read or is no capture.
     pub(super) fn open(file: impl Read + Send + 'a) -> Result<Self, IoError> {
-        let trouble = Trouble::default();
-        let file = Noting { file, trouble: Arc::clone(&trouble) };
+        let read_error = ReadError::default();
+        let file = Noting { file, read_error: Arc::clone(&read_error) };
         // The parser wants some room beyond the block.
         match create_reader(2 * BLOCK_MAX, file) {
-            Ok(parser) => Ok(Self { parser, trouble, section: None }),
+            Ok(parser) => Ok(Self { parser, read_error, section: None }),
             // Even its header is not whole.
             Err(PcapError::Incomplete(_)) => Err(invalid(NO_CAPTURE)),
-            Err(error) => Err(explain(&error, &trouble)),
+            Err(error) => Err(explain(&error, &read_error)),
         }
     }
 
@@ -70,9 +70,9 @@ impl<'a> Blocks<'a> {
                     return if self.is_cut() { Ok(false) } else { Err(invalid(MALFORMED)) };
                 }
                 Err(PcapError::Incomplete(_)) if before <= BLOCK_MAX => {}
-                Err(error) => return Err(explain(&error, &self.trouble)),
+                Err(error) => return Err(explain(&error, &self.read_error)),
             }
-            self.parser.refill().map_err(|error| explain(&error, &self.trouble))?;
+            self.parser.refill().map_err(|error| explain(&error, &self.read_error))?;
         }
     }
 
@@ -95,10 +95,10 @@ impl<'a> Blocks<'a> {
     }
 }
 
-fn explain(error: &PcapError<&[u8]>, trouble: &Trouble) -> IoError {
+fn explain(error: &PcapError<&[u8]>, read_error: &ReadError) -> IoError {
     let why = match error {
         PcapError::ReadError => {
-            let noted = trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let noted = read_error.lock().unwrap_or_else(PoisonError::into_inner).take();
             return IoError::Capture(noted.unwrap_or_else(|| ErrorKind::Other.into()));
         }
         PcapError::Eof | PcapError::HeaderNotRecognized => NO_CAPTURE,
@@ -112,12 +112,12 @@ fn invalid(why: &'static str) -> IoError {
     IoError::Capture(Error::new(ErrorKind::InvalidData, why))
 }
 
-type Trouble = Arc<Mutex<Option<Error>>>;
+type ReadError = Arc<Mutex<Option<Error>>>;
 
 /// A file that keeps the reason why it could not be read.
 struct Noting<R> {
     file: R,
-    trouble: Trouble,
+    read_error: ReadError,
 }
 
 impl<R: Read> Read for Noting<R> {
@@ -127,7 +127,7 @@ impl<R: Read> Read for Noting<R> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     let kind = error.kind();
-                    *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *self.read_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     return Err(kind.into());
                 }
                 read => return read,

@@ -37,7 +37,7 @@ const HEADER: PcapHeader = PcapHeader { link: LINK_RAW, nanoseconds: false, snap
 struct CaptureFile(BufWriter<File>);
 
 impl CaptureFile {
-    /// Makes the file, which nobody but this user can read, or empties it if it exists.
+    /// Makes the file, which only this user can read, or empties it if it exists.
     fn create(path: &Path) -> Result<Self, IoError> {
         let mut file =
             BufWriter::new(convoy_host::create_private_file(path).map_err(IoError::Capture)?);

@@ -53,7 +53,7 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Makes the file, which nobody but this user can read, or empties it if it exists, and starts the writer.
+    /// Makes the file, which only this user can read, or empties it if it exists, and starts the writer.
     ///
     /// # Errors
     /// [`IoError::Capture`] when the file cannot be created, [`IoError::Setup`] when there can be no

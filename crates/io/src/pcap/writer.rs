@@ -17,7 +17,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file, which nobody but this user can read, or empties it if it exists.
+    /// Makes the file, which only this user can read, or empties it if it exists.
     ///
     /// # Errors
     /// [`IoError::Capture`] when it cannot be created.

@@ -76,7 +76,7 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
         spread_by_spi: config.workers > 1,
         ..Offloads::default()
     };
-    Ok(RawPort::new(input, output, fragmenting, (config.local, config.protocol), offloads))
+    Ok(RawPort::new(input, output, fragmenting, config.local, config.protocol, offloads))
 }
 
 /// A socket whose headers the kernel writes, and which it may therefore fragment. It is of the

@@ -54,7 +54,8 @@ impl RawPort {
         input: Socket,
         output: Socket,
         fragmenting: Option<Socket>,
-        (local, protocol): (IpAddr, u8),
+        local: IpAddr,
+        protocol: u8,
         offloads: Offloads,
     ) -> Self {
         Self {
@@ -90,8 +91,10 @@ impl Port for RawPort {
     }
 
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
-        let fds = (self.output.as_fd(), self.fragmenting.as_ref().map(AsFd::as_fd));
-        let outcome = self.tx.run(fds, from, &mut self.output_errors, &mut self.counters);
+        let fragmenting = self.fragmenting.as_ref().map(AsFd::as_fd);
+        let fd = self.output.as_fd();
+        let outcome =
+            self.tx.run(fd, fragmenting, from, &mut self.output_errors, &mut self.counters);
         from.release(pool);
         outcome.map_err(IoError::Dead)
     }

@@ -10,7 +10,7 @@ use crate::PortCounters;
 use crate::ancillary::{Control, encode_address, push_source};
 use crate::error_queue::ErrorQueue;
 use crate::outer::{Outer, TTL};
-use crate::socket::{Failure, Patience};
+use crate::socket::{Failure, SendWait};
 use crate::sys::{Outgoing, SendBatch, set_int};
 
 /// Bits of a TOS by which the kernel chooses a packet's priority and its route; the others are
@@ -46,14 +46,15 @@ impl Sender {
     /// error means that the socket is dead.
     pub(super) fn run(
         &mut self,
-        (fd, fragmenting): (BorrowedFd<'_>, Option<BorrowedFd<'_>>),
+        fd: BorrowedFd<'_>,
+        fragmenting: Option<BorrowedFd<'_>>,
         burst: &Burst,
         errors: &mut ErrorQueue,
         counters: &mut PortCounters,
     ) -> io::Result<()> {
         let frames = burst.as_slice();
         self.arrange(frames, counters);
-        let mut patience = Patience::default();
+        let mut wait = SendWait::default();
         let mut at = 0;
         let mut refused = false;
         while at < self.outgoing.len() {
@@ -66,7 +67,7 @@ impl Sender {
                 }
                 Err(error) => {
                     errors.signal(&error);
-                    patience.judge(fd, &error).or_dead(error)?
+                    wait.judge(fd, &error).or_dead(error)?
                 }
             };
             match failure {

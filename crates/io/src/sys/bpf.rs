@@ -127,7 +127,7 @@ fn bpf<A: Attributes>(command: libc::c_int, attributes: &A) -> io::Result<libc::
 }
 
 fn owned(fd: libc::c_int) -> OwnedFd {
-    // SAFETY: the kernel has just made the descriptor, and nobody else owns it.
+    // SAFETY: the kernel has just made the descriptor, and it has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &mut DeviceName) -> io::Resul
     Ok(())
 }
 
-/// True if `fd` is a queue of a TUN device: not any more when somebody removed that.
+/// True if `fd` is a queue of a TUN device: not any more when that was removed.
 pub(crate) fn is_tun_queue(fd: BorrowedFd<'_>) -> bool {
     let none = DeviceName([0; libc::IFNAMSIZ]);
     let mut request = Request::new(&none, [0; 2]);
@@ -102,8 +102,8 @@ pub(crate) fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Lets nobody but a user (and who may do anything to networks) open queues of a TUN device: without an owner
-/// everybody may. Whoever has a queue may call it.
+/// Lets only a user (and processes that may do anything to networks) open queues of a TUN device: without an owner
+/// all may. A process that has a queue may call it.
 pub(crate) fn tun_set_owner(fd: BorrowedFd<'_>, user: u32) -> io::Result<()> {
     // SAFETY: TUNSETOWNER takes its argument by value and touches no memory.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(user)) })?;

@@ -59,7 +59,7 @@ pub(crate) fn landlock_ruleset(handled: &Handled, version: u32) -> io::Result<Ow
     // SAFETY: so many bytes of the structure are valid for reads.
     let made = unsafe { libc::syscall(call, std::ptr::from_ref(handled), size, 0_u32) };
     let made = checked(made)?;
-    // SAFETY: the kernel has just made it, and nobody else knows it.
+    // SAFETY: the kernel has just made it, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn gather<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Resul
     // SAFETY: makes a descriptor or fails, and touches no memory.
     let gathered = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     check(gathered)?;
-    // SAFETY: the descriptor is fresh and owned by nobody else.
+    // SAFETY: the descriptor is fresh and has no other owner.
     let gathered = unsafe { OwnedFd::from_raw_fd(gathered) };
     for fd in fds {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };

@@ -59,7 +59,7 @@ pub(crate) enum Done {
 }
 
 impl Broadcast {
-    /// Takes a signal that nobody uses for it. For one caller at a time.
+    /// Takes a signal that has no other use. For one caller at a time.
     pub(crate) fn new(keep: u64, ruleset: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         KEEP.store(keep, Ordering::Release);
         RULESET.store(ruleset.map_or(-1, |ruleset| ruleset.as_raw_fd()), Ordering::Release);
@@ -96,7 +96,7 @@ impl Broadcast {
 }
 
 impl Drop for Broadcast {
-    /// A signal that comes late, or from somebody else, is ignored from now on.
+    /// A signal that comes late, or from another sender, is ignored from now on.
     fn drop(&mut self) {
         // SAFETY: to ignore a signal runs no code.
         let _ = unsafe { handle(self.0, libc::SIG_IGN) };
@@ -119,7 +119,7 @@ unsafe fn handle(signal: libc::c_int, handler: libc::sighandler_t) -> io::Result
 extern "C" fn on_signal(_: libc::c_int) {
     // SAFETY: takes nothing and allocates nothing.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: this thread's own number, which nobody else refers to while the handler runs.
+    // SAFETY: this thread's own number, which no other thread refers to while the handler runs.
     let errno = unsafe { &mut *errno };
     let before = *errno;
     control(libc::PR_SET_NO_NEW_PRIVS, 1, 0);

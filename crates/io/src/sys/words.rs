@@ -25,7 +25,7 @@ const PAIRS_MAX: usize = 1 << 20;
 
 type Chunk = [[AtomicU64; STRIDE]; CHUNK];
 
-/// A file of pairs of words, by number. Those of this life begin with zeros; those of the life before
+/// A file of pairs of words, by number. Those of this run begin with zeros; those of the previous run
 /// can be asked for.
 #[derive(Debug)]
 pub struct Words {
@@ -37,20 +37,20 @@ pub struct Words {
 }
 
 impl Words {
-    /// Reads what the life before left in a file, and makes a new one beside it. Until
-    /// [`Words::begin`] that of the life before stays where it is.
+    /// Reads what the previous run left in a file, and makes a new one beside it. Until
+    /// [`Words::begin`] that of the previous run stays where it is.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or a new one cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Whoever put something else there shall not have this wait for it.
+        // A process that put something else there shall not have this wait for it.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let earlier = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => read(file)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        // Nothing that is old can be taken for new: what is stored into it later nobody finds.
+        // Nothing that is old can be taken for new: what is stored into it later is not found.
         let fresh = fresh(path);
         match std::fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -61,7 +61,7 @@ impl Words {
         Ok(Self { file, chunks: Vec::new(), earlier, path: path.to_owned() })
     }
 
-    /// Puts the new file into the place of that of the life before, whose words nobody finds any more. To
+    /// Puts the new file into the place of that of the previous run, whose words are not found any more. To
     /// be called when they are kept elsewhere, and before anything is stored here.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Words {
         std::fs::rename(fresh(&self.path), &self.path)
     }
 
-    /// Pairs of the life before, by number.
+    /// Pairs of the previous run, by number.
     #[must_use]
     pub fn earlier(&self) -> &[[u64; 2]] {
         &self.earlier
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!((found(2), found(far)), ([0; 2], [9, u64::MAX - 9]));
         assert_eq!(next.pair(0).unwrap()[0].load(Ordering::Relaxed), 0);
         next.begin().unwrap();
-        // Who still stores into the file of a life before is not found.
+        // Who still stores into the file of a previous run is not found.
         words.pair(5).unwrap()[0].store(1, Ordering::Release);
         assert!(Words::open(&path).unwrap().earlier().iter().all(|pair| *pair == [0; 2]));
     }
@@ -195,7 +195,7 @@ mod tests {
         let limit = u32::try_from(PAIRS_MAX).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(Words::open(&path).unwrap().pair(limit).is_err());
-        assert!(!path.exists(), "nobody has begun");
+        assert!(!path.exists(), "it has not begun");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
         assert_eq!(Words::open(&path).unwrap().earlier(), [[0; 2]; 0]);

@@ -2,7 +2,7 @@
 //!
 //! The arena is the socket's UMEM, so the kernel writes received packets into frames and sends from
 //! frames. What keeps that sound: a socket is given whole [`Frame`]s, which are the only handles to
-//! their chunks, and holds them until the kernel has given the chunk back. So nobody else can touch
+//! their chunks, and holds them until the kernel has given the chunk back. So no other code can touch
 //! what the kernel reads or writes.
 
 use core::fmt;
@@ -92,7 +92,7 @@ impl XdpSocket {
         // SAFETY: makes a descriptor or fails, and touches no memory.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         check(fd)?;
-        // SAFETY: the descriptor is fresh and owned by nobody else.
+        // SAFETY: the descriptor is fresh and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let (at, len) = arena.mapping();
         let umem = libc::xdp_umem_reg {

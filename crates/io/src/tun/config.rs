@@ -31,7 +31,7 @@ pub struct Config {
     /// Has the host itself send ICMP errors about packets that it sent into the device, with this firewall mark, to
     /// senders on its own networks (IPv4); otherwise, and where it may not, they come out of the device as all else.
     pub error_mark: Option<u32>,
-    /// A port whose device somebody removed waits for [`Device::make_again`](super::Device::make_again), and loses what it
+    /// A port whose device was removed waits for [`Device::make_again`](super::Device::make_again), and loses what it
     /// is to send meanwhile. Otherwise it is dead.
     pub returns: bool,
 }
@@ -59,7 +59,7 @@ impl Config {
 ///
 /// # Errors
 /// [`IoError::DeviceName`], [`IoError::Queues`], or [`IoError::Setup`] when the kernel refuses
-/// (no `CAP_NET_ADMIN`, no `/dev/net/tun`, or a device of that name with other flags), or somebody else
+/// (no `CAP_NET_ADMIN`, no `/dev/net/tun`, or a device of that name with other flags), or another process
 /// has queues of the device.
 pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     if !(1..=MOST_QUEUES).contains(&usize::from(config.queues)) {
@@ -81,7 +81,7 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     while queues.len() < count {
         queues.push(open_queue(&name)?.queue);
     }
-    // Whoever came before the device had an owner, or has it as its own, would take packets away.
+    // A process that came before the device had an owner, or has it as its own, would take packets away.
     make::have_alone(&name, config.queues)?;
     let own = config.error_mark.and_then(|mark| OwnErrors::open(mark).ok()).map(Arc::new);
     let port = |queue: File| {
@@ -116,7 +116,7 @@ pub fn stay(port: &TunPort) -> Result<(), IoError> {
 /// Removes a device that stayed.
 ///
 /// # Errors
-/// As of [`open`]; also when somebody has it open.
+/// As of [`open`]; also when a process has it open.
 pub fn remove(name: &str) -> Result<(), IoError> {
     let config = Config { queue_len: None, offload: false, ..Config::new(name) };
     // Gone with its last queue.

@@ -1,4 +1,4 @@
-//! A TUN device that somebody may remove, and how it is made again.
+//! A TUN device that another process may remove, and how it is made again.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -36,7 +36,7 @@ impl Device {
         self.name.as_str()
     }
 
-    /// True if somebody removed it.
+    /// True if it was removed.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.queues.iter().any(|queue| !sys::is_tun_queue(queue.as_fd()))
@@ -97,7 +97,7 @@ mod tests {
                     device.make_again().unwrap();
                     assert!(!device.is_gone());
                 }
-                // Its name is somebody else's.
+                // Its name is another device's.
                 remove("gone0");
                 let _other = open(&Config::new("gone0")).unwrap();
                 assert!(device.make_again().is_err());

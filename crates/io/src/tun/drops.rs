@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek};
 use crate::IoError;
 use crate::sys::DeviceName;
 
-/// One line per device of the namespace in which it is opened, whoever reads it later.
+/// One line per device of the namespace in which it is opened, whichever process reads it later.
 const TABLE: &str = "/proc/thread-self/net/dev";
 /// Position in the line of the number of packets dropped on transmission: behind eight numbers about
 /// reception, and bytes, packets and errors.
@@ -14,7 +14,7 @@ const TX_DROPPED: usize = 8 + 3;
 
 /// Reads how many packets this host's stack sent into a TUN device whose queue was full (or down).
 ///
-/// This is for whoever reports statistics, not for the worker: reading makes the kernel write a
+/// This is for the reporter of statistics, not for the worker: reading makes the kernel write a
 /// table.
 #[derive(Debug)]
 pub struct QueueDrops {

@@ -1,7 +1,7 @@
 //! Making a TUN device that no stranger can join.
 //!
-//! `/dev/net/tun` is open to all, and a device has no owner until it is given one: in between whoever knows
-//! its name can open queues of it. So it is made where nobody can name it, and gets its name when it has its
+//! `/dev/net/tun` is open to all, and a device has no owner until it is given one: in between a process that knows
+//! its name can open queues of it. So it is made where no process can name it, and gets its name when it has its
 //! owner.
 
 use std::fs::File;
@@ -16,9 +16,9 @@ use convoy_host::{HostError, LinkName, Netns, Network, TunState};
 use super::config::{Named, attach, open_queue};
 use crate::{IoError, sys};
 
-/// Step that fails when somebody joins every device while it is made.
+/// Step that fails when another process joins every device while it is made.
 pub const JOINED: &str = "make a tun device that nobody joins";
-/// Number of times that a device is made anew that somebody joined.
+/// Number of times that a device is made anew that another process joined.
 const ATTEMPTS: usize = 100;
 
 /// True if there is an interface of this name in the namespace of the calling thread.
@@ -88,7 +88,7 @@ fn hidden() -> Result<Option<Named>, IoError> {
     }
 }
 
-/// Makes devices of names that nobody knows before they are there, until one is as it was made: ours, and
+/// Makes devices of names that no process knows before they are there, until one is as it was made: ours, and
 /// with no stranger's queue. One who had a queue for a moment could have made himself the owner, or had the
 /// device stay; who has none and is not the owner can do neither, so none can come later.
 fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, IoError> {
@@ -114,7 +114,7 @@ const BETWEEN: Duration = Duration::from_millis(2);
 /// Makes sure that a device is ours and has these queues and no others.
 ///
 /// # Errors
-/// [`IoError::Setup`] where somebody else has one, or that cannot be asked.
+/// [`IoError::Setup`] where another process has one, or that cannot be asked.
 pub(super) fn have_alone(name: &sys::DeviceName, queues: u16) -> Result<(), IoError> {
     let mut network = Network::open().map_err(refused("count the queues of the tun device"))?;
     let index = index(&mut network, name)?;
@@ -146,7 +146,7 @@ fn index(network: &mut Network, name: &sys::DeviceName) -> Result<u32, IoError> 
     Ok(network.link(&name).map_err(refused(step))?.index)
 }
 
-/// A name that nobody guesses.
+/// A name that cannot be guessed.
 fn disguise() -> Result<sys::DeviceName, IoError> {
     // Its keys come from the system's random numbers.
     let number = RandomState::new().build_hasher().finish();
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Whoever has a queue may say who the owner is, and that the device stays.
+    /// A process that has a queue may say who the owner is, and that the device stays.
     #[test]
     fn devices_that_somebody_passed_through_are_thrown_away() {
         const NOBODY: u32 = 65534;

@@ -61,7 +61,7 @@ impl TunPort {
             name,
             offloads,
             rx: rx::Receiver::new(),
-            tx: tx::Sender::new(offloads.tx_tcp_segments, offloads.tx_udp_segments),
+            tx: tx::Sender::new(&offloads),
             own,
             returns,
             counters: PortCounters::default(),

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(answered(&error([3, 4], 2, (1, 2))), sender);
         assert_eq!(answered(&error([11, 0], 2, (1, 2))), sender);
         for other in [
-            // Port unreachable, an echo, a router's word, and of somebody else's packet.
+            // Port unreachable, an echo, a router's word, and of another sender's packet.
             error([3, 3], 2, (1, 2)),
             error([8, 0], 2, (1, 2)),
             error([3, 4], 9, (1, 2)),

@@ -10,10 +10,10 @@ use convoy_packet::{BURST_MAX, Burst};
 
 use super::is_fatal;
 use crate::offload::{Coalescer, Write};
-use crate::{PortCounters, sys};
+use crate::{Offloads, PortCounters, sys};
 
 /// Longest time that one write waits for room.
-const PATIENCE: Duration = Duration::from_millis(5);
+const SEND_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// Plans and makes the writes of a burst.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(tcp: bool, udp: bool) -> Self {
-        Self { coalescer: Coalescer::new(tcp, udp) }
+    pub(super) fn new(offloads: &Offloads) -> Self {
+        Self { coalescer: Coalescer::new(offloads) }
     }
 
     /// Writes all of `burst`; the frames stay in it. An error means that the queue is dead.
@@ -34,10 +34,10 @@ impl Sender {
         counters: &mut PortCounters,
     ) -> io::Result<()> {
         self.coalescer.plan(burst.as_mut_slice());
-        let mut patience = PATIENCE;
+        let mut wait = SEND_TIMEOUT;
         for write in self.coalescer.writes() {
             let packets = u64::from(write.count);
-            match self.write(queue, write, burst, counters, &mut patience) {
+            match self.write(queue, write, burst, counters, &mut wait) {
                 Ok(bytes) => {
                     counters.tx_packets += packets;
                     counters.tx_bytes += bytes as u64;
@@ -63,7 +63,7 @@ impl Sender {
         write: &Write,
         burst: &Burst,
         counters: &mut PortCounters,
-        patience: &mut Duration,
+        wait: &mut Duration,
     ) -> io::Result<usize> {
         let vnet = write.vnet.emit();
         let mut pieces: ArrayVec<IoSlice<'_>, { BURST_MAX + 1 }> = ArrayVec::new();
@@ -82,11 +82,11 @@ impl Sender {
             match queue.write_vectored(&pieces) {
                 Ok(_) => return Ok(bytes),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock && !patience.is_zero() => {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && !wait.is_zero() => {
                     counters.tx_waits += 1;
                     // Waited for once per burst: a queue that stays full will not empty for the
                     // next packet either.
-                    sys::wait_writable(queue.as_fd(), core::mem::take(patience));
+                    sys::wait_writable(queue.as_fd(), core::mem::take(wait));
                 }
                 Err(error) => return Err(error),
             }

@@ -12,7 +12,7 @@ use crate::ancillary::{Control, encode_address, push_source};
 use crate::bytes::{be16, be32};
 use crate::error_queue::ErrorQueue;
 use crate::outer::{Outer, TTL};
-use crate::socket::{Failure, Patience};
+use crate::socket::{Failure, SendWait};
 use crate::sys::{Outgoing, SendBatch, set_int};
 
 /// Datagrams in one message (`UDP_MAX_SEGMENTS` of kernels before 6.9).
@@ -81,7 +81,7 @@ impl Sender {
         counters: &mut PortCounters,
     ) -> io::Result<()> {
         self.arrange(burst.as_slice(), counters);
-        let mut patience = Patience::default();
+        let mut wait = SendWait::default();
         let mut at = 0;
         // The reason why the message at `at` was refused before, if it was.
         let mut refused = false;
@@ -96,7 +96,7 @@ impl Sender {
                 }
                 Err(error) => {
                     errors.signal(&error);
-                    patience.judge(fd, &error).or_dead(error)?
+                    wait.judge(fd, &error).or_dead(error)?
                 }
             };
             let packets = u64::from(message.count);

@@ -187,7 +187,7 @@ fn attach(config: &Config, program: &OwnedFd) -> Result<(XdpLink, bool), IoError
     if config.at_most > Mode::Generic {
         match XdpLink::new(program.as_fd(), index, NATIVE) {
             Ok(link) => return Ok((link, true)),
-            // Somebody else's program is there, or we may not.
+            // Another process's program is there, or we may not.
             Err(error) if is_final(&error) => return Err(refused(error)),
             Err(_) => {}
         }

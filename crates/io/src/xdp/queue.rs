@@ -9,7 +9,7 @@ use crate::PortCounters;
 use crate::link::ethernet::{self, Content};
 use crate::link::{Mac, Outlet};
 use crate::offload::finish_partial;
-use crate::socket::{Failure, Patience};
+use crate::socket::{Failure, SendWait};
 use crate::sys::{ENTRIES, XdpSocket};
 
 /// Frames that the kernel has to receive into.
@@ -105,7 +105,7 @@ impl Queue {
         if outlet.ready.is_empty() {
             return Ok(());
         }
-        let mut patience = Patience::default();
+        let mut wait = SendWait::default();
         let own = outlet.own();
         self.reclaim(pool);
         let Outlet { ready, macs, .. } = outlet;
@@ -117,7 +117,7 @@ impl Queue {
                 continue;
             }
             if self.socket.unsent_at_most(UNSENT_MAX)
-                || self.make_room(&mut patience, pool, counters)?
+                || self.make_room(&mut wait, pool, counters)?
             {
                 match self.socket.send(frame) {
                     Ok(()) => {
@@ -135,18 +135,18 @@ impl Queue {
             }
         }
         self.socket.publish();
-        self.flush(&mut patience, pool, counters)
+        self.flush(&mut wait, pool, counters)
     }
 
     /// Makes the kernel send until it has looked at everything, or will not for now.
     fn flush(
         &mut self,
-        patience: &mut Patience,
+        wait: &mut SendWait,
         pool: &mut Pool,
         counters: &mut PortCounters,
     ) -> io::Result<()> {
         while self.socket.unsent() > 0 {
-            if !self.kick(patience, counters)? {
+            if !self.kick(wait, counters)? {
                 break;
             }
         }
@@ -158,13 +158,13 @@ impl Queue {
     /// Waits, within bounds, until more can be sent.
     fn make_room(
         &mut self,
-        patience: &mut Patience,
+        wait: &mut SendWait,
         pool: &mut Pool,
         counters: &mut PortCounters,
     ) -> io::Result<bool> {
         self.socket.publish();
         while !self.socket.unsent_at_most(UNSENT_MAX) {
-            if !self.kick(patience, counters)? {
+            if !self.kick(wait, counters)? {
                 return Ok(false);
             }
         }
@@ -174,7 +174,7 @@ impl Queue {
     }
 
     /// Tells the kernel to send. False when there is no point in telling it again now.
-    fn kick(&mut self, patience: &mut Patience, counters: &mut PortCounters) -> io::Result<bool> {
+    fn kick(&mut self, wait: &mut SendWait, counters: &mut PortCounters) -> io::Result<bool> {
         let before = self.socket.unsent();
         let error = match self.socket.kick_tx() {
             // The device works by itself.
@@ -193,7 +193,7 @@ impl Queue {
             ErrorKind::ResourceBusy => return Ok(false),
             _ => {}
         }
-        let failure = patience.judge(self.socket.as_fd(), &error).or_dead(error)?;
+        let failure = wait.judge(self.socket.as_fd(), &error).or_dead(error)?;
         counters.tx_waits += u64::from(failure == Failure::Again);
         Ok(failure == Failure::Again)
     }

@@ -1,11 +1,11 @@
 //! Packets whose policy protects and has no SA yet (RFC 4301 section 5.1).
 //!
-//! Where the snapshot says that somebody can make SAs on demand, such a packet waits while control
+//! Where the snapshot says that SAs can be made on demand, such a packet waits while control
 //! is asked for one. When the next snapshot comes, all that wait are classified again, in order and
 //! before new packets. What has waited too long, or finds no room, is dropped under its reason.
 //!
 //! Policies share the places: those of one number take no more of them than are free then, which is half
-//! of what others left, and leaves some for whoever comes next. So neither a policy for
+//! of what others left, and leaves some for the next number. So neither a policy for
 //! many hosts in transport mode, where each destination asks for an SA of its own, nor a flood under
 //! another one keeps others from their SAs.
 
@@ -27,7 +27,7 @@ const FRAMES_EACH: usize = 64;
 /// SAs that may be waited for in one worker.
 const SAS: usize = 64;
 /// Time that a packet waits, and until an SA is asked for again, in nanoseconds: after five seconds
-/// whoever sent the packet has sent it anew.
+/// the sender has sent the packet anew.
 const WAIT_NS: u64 = 5_000_000_000;
 
 /// SAs that packets wait for.

@@ -24,9 +24,6 @@ use crate::suite::AhSuite;
 /// Bytes of the tail.
 const TAIL: usize = 16;
 
-/// Set in the note of an outbound job whose packet is laid out this way.
-pub(super) const MARK: u32 = 1 << 31;
-
 /// All that the AH packets of one SA have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AhLayout {
@@ -172,7 +169,7 @@ pub(super) fn ident(seq: SeqNum) -> u16 {
 /// Takes what the engine did to a packet that was sealed: puts the ICV, and the IV that the sequence
 /// number makes, into the header.
 #[inline]
-pub(super) fn finish(frame: &mut Frame, seq: u64) -> Option<()> {
+pub(super) fn finish(frame: &mut Frame, seq: SeqNum) -> Option<()> {
     let tail = Tail::cut_off(frame)?;
     let (iv, icv, high) = (usize::from(tail.iv), usize::from(tail.icv), usize::from(tail.high));
     let end = frame.len();
@@ -183,7 +180,7 @@ pub(super) fn finish(frame: &mut Frame, seq: u64) -> Option<()> {
     packet.get(field..field + iv + icv)?;
     packet.copy_within(covered..end, field + iv);
     if iv > 0 {
-        *packet.get_mut(field..)?.first_chunk_mut()? = seq.to_be_bytes();
+        *packet.get_mut(field..)?.first_chunk_mut()? = seq.get().to_be_bytes();
     }
     frame.truncate(covered.checked_sub(high)?);
     tail.mutable.put(frame.data_mut());

@@ -35,16 +35,16 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) lookup: &'a mut Lookup,
     pub(super) hints: &'a mut Hints,
     /// Empty; memory for one burst.
-    pub(super) leaving: &'a mut Vec<Exit>,
+    pub(super) dispositions: &'a mut Vec<Disposition>,
     pub(super) bypass: &'a mut Burst,
     pub(super) handoff: &'a mut HandOff,
     pub(super) acquire: &'a mut Acquire,
     pub(super) bin: &'a mut Bin<'b>,
 }
 
-/// The way of a packet that no SA of this worker is to protect.
+/// Disposition of a packet that no SA of this worker is to protect.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Exit {
+pub(super) enum Disposition {
     Drop(DropReason),
     Discard(PolicyId),
     Bypass(PolicyId),
@@ -52,8 +52,8 @@ pub(super) enum Exit {
     HandOff(WorkerId),
 }
 
-/// The slot of packets that leave; no snapshot has so many.
-const LEAVES: SaSlot = SaSlot(u32::MAX);
+/// The slot of packets without SA here; no snapshot has so many.
+const NO_SA: SaSlot = SaSlot(u32::MAX);
 
 /// Values that the packets of one group of SAs have in common.
 #[derive(Clone, Copy)]
@@ -63,10 +63,10 @@ struct ChosenSa {
     tunnel: Tunnel,
 }
 
-/// Looks up all packets at once and gives each its SA. Those that have none here leave `packets`. Says
+/// Looks up all packets at once and gives each its SA. Those that have none here are taken out of `packets`. Says
 /// of which form all others are, if they go the [usual way](super::tunnel).
 pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Option<Form> {
-    let Stage { snapshot, config, sas, hints, leaving, .. } = stage;
+    let Stage { snapshot, config, sas, hints, dispositions, .. } = stage;
     stage.lookup.burst(snapshot, packets);
     let decisions = stage.lookup.decisions();
     if hints.are_many() {
@@ -79,36 +79,37 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
     for (packet, decision) in packets.iter_mut().zip(decisions) {
         packet.slot = match *decision {
             Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => {
-                let way = last
-                    .filter(|way| way.reqid == reqid)
+                last = last
+                    .filter(|chosen| chosen.reqid == reqid)
                     .or_else(|| hinted(sas, hints, reqid, &mut forms));
-                last = way;
-                let slot = match way {
-                    Some(way) => {
-                        usual &= way.tunnel.takes(packet.frame.len());
-                        way.slot
+                let slot = match last {
+                    Some(chosen) => {
+                        usual &= chosen.tunnel.takes(packet.frame.len());
+                        chosen.slot
                     }
                     None => {
                         usual = false;
-                        find(snapshot, config.worker, hints, leaving, (reqid, &packet.info.flow))
+                        find(reqid, &packet.info.flow, snapshot, config.worker, hints, dispositions)
                     }
                 };
                 // Routes into the first interface are the gateway's own, and no others are.
                 if packet.frame.interface() != InterfaceId(0) && comes_back(sas, slot, packet) {
-                    leave(leaving, Exit::Drop(DropReason::RoutingLoop))
+                    no_sa(dispositions, Disposition::Drop(DropReason::RoutingLoop))
                 } else {
                     slot
                 }
             }
-            Some(Decision { action: PolicyAction::Bypass, id }) => leave(leaving, Exit::Bypass(id)),
-            Some(Decision { action: PolicyAction::Discard, id }) => {
-                leave(leaving, Exit::Discard(id))
+            Some(Decision { action: PolicyAction::Bypass, id }) => {
+                no_sa(dispositions, Disposition::Bypass(id))
             }
-            None => leave_uncovered(leaving, packet),
+            Some(Decision { action: PolicyAction::Discard, id }) => {
+                no_sa(dispositions, Disposition::Discard(id))
+            }
+            None => uncovered(dispositions, packet),
         }
     }
-    if !stage.leaving.is_empty() {
-        see_off(stage, packets);
+    if !stage.dispositions.is_empty() {
+        dispose(stage, packets);
     }
     usual.then(|| Form::of_all(forms))
 }
@@ -125,7 +126,7 @@ fn prefetch_sas(sas: &Slab<OutboundSa>, hints: &Hints, decisions: &[Option<Decis
     }
 }
 
-/// The way of a group whose SA was found before and is still that group's.
+/// The SA of a group, where it was found before and is still that group's.
 #[inline]
 fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -> Option<ChosenSa> {
     let hint = hints.get(reqid.0);
@@ -142,11 +143,11 @@ fn comes_back(sas: &Slab<OutboundSa>, slot: SaSlot, packet: &Packet) -> bool {
 }
 
 #[cold]
-fn leave_uncovered(leaving: &mut Vec<Exit>, packet: &Packet) -> SaSlot {
-    leave(leaving, Exit::Drop(why_uncovered(&packet.info.flow)))
+fn uncovered(dispositions: &mut Vec<Disposition>, packet: &Packet) -> SaSlot {
+    no_sa(dispositions, Disposition::Drop(why_uncovered(&packet.info.flow)))
 }
 
-/// Reason for dropping a packet that leaves and that no policy covers.
+/// Reason for dropping an outbound packet that no policy covers.
 pub(crate) fn why_uncovered(flow: &FlowKey) -> DropReason {
     let is_of_link = match flow.dst_addr() {
         IpAddr::V4(to) => {
@@ -161,33 +162,35 @@ pub(crate) fn why_uncovered(flow: &FlowKey) -> DropReason {
     if is_of_link { DropReason::LinkLocal } else { DropReason::NoPolicy }
 }
 
-fn leave(leaving: &mut Vec<Exit>, exit: Exit) -> SaSlot {
-    leaving.push(exit);
-    LEAVES
+/// Notes the disposition of a packet, and gives it the slot of such packets.
+fn no_sa(dispositions: &mut Vec<Disposition>, disposition: Disposition) -> SaSlot {
+    dispositions.push(disposition);
+    NO_SA
 }
 
 /// Asks the snapshot which SA the policies with this `reqid` use now for such a packet.
 #[inline(never)]
 fn find(
+    reqid: ReqId,
+    flow: &FlowKey,
     snapshot: &Snapshot,
     me: WorkerId,
     hints: &mut Hints,
-    leaving: &mut Vec<Exit>,
-    (reqid, flow): (ReqId, &FlowKey),
+    dispositions: &mut Vec<Disposition>,
 ) -> SaSlot {
-    let exit = match snapshot.outbound_to(reqid, flow) {
+    let disposition = match snapshot.outbound_to(reqid, flow) {
         Some(SaOwner { slot, worker }) if worker == me => {
             hints.set(reqid.0, slot.0);
             return slot;
         }
-        Some(SaOwner { worker, .. }) => Exit::HandOff(worker),
+        Some(SaOwner { worker, .. }) => Disposition::HandOff(worker),
         None if snapshot.is_on_demand(reqid) => {
             let hosts = snapshot.is_between(reqid).then_some((flow.src, flow.dst));
-            Exit::Acquire(Need { reqid, hosts })
+            Disposition::Acquire(Need { reqid, hosts })
         }
-        None => Exit::Drop(DropReason::NoSa),
+        None => Disposition::Drop(DropReason::NoSa),
     };
-    leave(leaving, exit)
+    no_sa(dispositions, disposition)
 }
 
 /// Lets a packet pass unprotected. Who forwards takes one from its time to live, and tells its sender
@@ -213,31 +216,31 @@ fn spd<'a>(stage: &Stage<'a, '_>, packet: &Packet) -> Option<&'a Spd> {
     stage.snapshot.spd_of(stage.lookup.spd(packet.frame.interface())?)
 }
 
-/// Sends packets on their other ways, in order.
-fn see_off(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
-    let mut exits = core::mem::take(stage.leaving);
+/// Disposes of packets without SA here, in order.
+fn dispose(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
+    let mut dispositions = core::mem::take(stage.dispositions);
     let mut tally = Tally::new(stage.now.0);
-    let leave = packets.extract_if(.., |packet| packet.slot == LEAVES);
-    for (exit, packet) in exits.drain(..).zip(leave) {
-        match exit {
-            Exit::Drop(reason) => stage.bin.drop(packet.frame, reason),
-            Exit::Discard(policy) => {
+    let without_sa = packets.extract_if(.., |packet| packet.slot == NO_SA);
+    for (disposition, packet) in dispositions.drain(..).zip(without_sa) {
+        match disposition {
+            Disposition::Drop(reason) => stage.bin.drop(packet.frame, reason),
+            Disposition::Discard(policy) => {
                 tally.count(spd(stage, &packet), policy, packet.frame.len());
                 stage.bin.drop(packet.frame, DropReason::PolicyDiscard);
             }
-            Exit::Bypass(policy) => {
+            Disposition::Bypass(policy) => {
                 tally.count(spd(stage, &packet), policy, packet.frame.len());
                 bypass(stage, packet);
             }
-            Exit::Acquire(need) => {
+            Disposition::Acquire(need) => {
                 stage.acquire.hold(packet, need, stage.since, stage.now, stage.bin);
             }
-            Exit::HandOff(worker) => {
+            Disposition::HandOff(worker) => {
                 if let Err(frame) = stage.handoff.push(worker, packet.frame) {
                     stage.bin.drop(frame, DropReason::RingFull);
                 }
             }
         }
     }
-    *stage.leaving = exits;
+    *stage.dispositions = dispositions;
 }

@@ -3,13 +3,13 @@
 use core::sync::atomic::Ordering;
 
 use convoy_engine::{Job, Status};
-use convoy_wire::SeqNum;
 
 use super::ah;
 use super::mapping::Mappings;
 use super::packet::add;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use super::tag::InboundTag;
 use super::watch::Watch;
 use crate::clock::Now;
 use crate::drop_reason::DropReason;
@@ -34,15 +34,15 @@ pub(super) fn run(
     if many {
         done.iter().take(2 * AHEAD).for_each(|job| sas.prefetch(job.context.slot));
     }
-    let of = |job: &Job| (job.context.slot, job.context.note);
+    let sa_of = |job: &Job| InboundTag::of(job.context).sa();
     let mut at = 0;
     // Packets of one SA come in runs.
-    for run in done.chunk_by(|one, next| of(one) == of(next)) {
+    for run in done.chunk_by(|one, next| sa_of(one) == sa_of(next)) {
         if many {
             look_ahead(sas, done, at);
             at += run.len();
         }
-        let (slot, epoch) = run.first().map_or((u32::MAX, 0), of);
+        let (slot, epoch) = run.first().map_or((u32::MAX, 0), sa_of);
         // The SA may have gone, or another come to its slot, while the job was away.
         let Some(sa) = sas.get_mut(slot).filter(|sa| sa.epoch == epoch) else {
             verdicts.extend(run.iter().map(|_| Some(DropReason::UnknownSpi)));
@@ -70,7 +70,7 @@ fn look_ahead(sas: &Slab<InboundSa>, done: &[Job], at: usize) {
     if let Some(job) = done.get(at + AHEAD)
         && let Some(sa) = sas.get(job.context.slot)
     {
-        sa.prefetch(SeqNum::new(job.context.value).low());
+        sa.prefetch(InboundTag::of(job.context).seq().low());
     }
 }
 
@@ -94,9 +94,7 @@ fn publish(now: Now, sa: &InboundSa, before: u64) -> bool {
 fn settle(now: Now, sa: &mut InboundSa, slot: u32, watch: &mut Watch, job: &Job) -> Verdict {
     match judge(now, sa, job) {
         Ok(()) => {
-            if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
-                watch.look(slot, sa, now);
-            }
+            watch.count(slot, sa, ah::metered(sa.ah.is_some(), job), now);
             None
         }
         Err(reason) => {
@@ -115,7 +113,7 @@ fn judge(now: Now, sa: &mut InboundSa, job: &Job) -> Result<(), DropReason> {
         return Err(DropReason::LifetimeExpired);
     }
     // Check and set in one: of two copies in one burst, both passed the first look.
-    if let Err(refused) = sa.window.accept(SeqNum::new(job.context.value)) {
+    if let Err(refused) = sa.window.accept(InboundTag::of(job.context).seq()) {
         sa.counters.replayed.add(1);
         return Err(refused.into());
     }

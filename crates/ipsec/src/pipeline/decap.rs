@@ -1,6 +1,6 @@
 //! Third stage inbound: ESP or AH is taken off and the inner packet brought to light.
 
-use convoy_engine::{Job, JobBurst};
+use convoy_engine::{Job, JobBurst, Span};
 use convoy_packet::Frame;
 use convoy_wire::ecn::{EcnAlarm, EcnDecap};
 use convoy_wire::esp::EspTrailer;
@@ -48,7 +48,7 @@ pub(super) fn run(
                 continue;
             }
         };
-        let (slot, text) = (SaSlot(slot), (text.start as usize, text.len as usize));
+        let slot = SaSlot(slot);
         match usual(config, sa, &mut frame, text, IpVersion::V4) {
             // Asked here, so that the packet is put together where it goes.
             Some(info) if output.len() < output.capacity() => {
@@ -56,7 +56,7 @@ pub(super) fn run(
             }
             // Unreachable: no more jobs are judged than there is room for.
             Some(_) => refuse(bin, frame, DropReason::NoFrame),
-            None => any(config, sa, (frame, slot, text), output, bin),
+            None => any(config, sa, Opened { frame, slot, text }, output, bin),
         }
     }
 }
@@ -77,13 +77,14 @@ fn usual(
     config: &PipelineConfig,
     sa: &InboundSa,
     frame: &mut Frame,
-    (start, len): (usize, usize),
+    text: Span,
     version: IpVersion,
 ) -> Option<PacketInfo> {
     if !sa.is_usual() {
         return None;
     }
     let outer = frame.data();
+    let (start, len) = (text.start as usize, text.len as usize);
     let text = outer.get(start..start + len)?;
     let trailer = esp::parse_trailer(text).ok()?;
     if trailer.next_header != version.as_next_header() {
@@ -107,15 +108,24 @@ fn usual(
     Some(info)
 }
 
+/// A packet that the engine has opened.
+struct Opened {
+    frame: Frame,
+    slot: SaSlot,
+    /// Bytes that were decrypted.
+    text: Span,
+}
+
 /// Takes ESP or AH off a packet of any kind, and drops it if it is not as it should be.
 #[inline(never)]
 fn any(
     config: &PipelineConfig,
     sa: &InboundSa,
-    (mut frame, slot, text): (Frame, SaSlot, (usize, usize)),
+    opened: Opened,
     output: &mut Vec<Packet>,
     bin: &mut Bin<'_>,
 ) {
+    let Opened { mut frame, slot, text } = opened;
     let usual = usual(config, sa, &mut frame, text, IpVersion::V6);
     let packet = match add(output, Packet { slot, reqid: sa.reqid, ..Packet::new(frame) }) {
         Ok(packet) => packet,
@@ -136,10 +146,11 @@ fn decap(
     config: &PipelineConfig,
     sa: &InboundSa,
     packet: &mut Packet,
-    (start, len): (usize, usize),
+    text: Span,
     bin: &Bin<'_>,
 ) -> Result<(), DropReason> {
     let Packet { frame, info, .. } = packet;
+    let (start, len) = (text.start as usize, text.len as usize);
     frame.set_interface(sa.interface);
     let (start, trailer) = if sa.ah.is_none() {
         let text = frame.data().get(start..start + len).ok_or(DropReason::EspLength)?;

@@ -1,6 +1,6 @@
 //! First stage inbound: which SA a packet from the wire belongs to, and whether it may be new.
 
-use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span};
+use convoy_engine::{Job, JobBurst, KeyId, Op, Span};
 use convoy_packet::{Burst, Frame};
 use convoy_wire::ah::{AhHeader, FIXED_LEN};
 use convoy_wire::flow::addr_bytes;
@@ -16,6 +16,7 @@ use super::hints::Hints;
 use super::layout::Iv;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use super::tag::InboundTag;
 use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, WorkerId};
@@ -143,12 +144,13 @@ impl Gate<'_, '_> {
     #[inline(never)]
     fn accept_any(&mut self, sa: Option<&InboundSa>, run: &Run, arrival: Arrival) {
         let Arrival { frame, seq_low, at, ah_len } = arrival;
+        let place = Place { seq_low, at, ah_len };
         let Some(sa) = sa else { return self.give_away(run, frame) };
         let job = match self.jobs.add(frame) {
             Ok(job) => job,
             Err(frame) => return self.lose(frame),
         };
-        if let Err(reason) = fill_in(sa, job, run, (seq_low, at, ah_len), self.now)
+        if let Err(reason) = fill_in(sa, job, run, &place, self.now)
             && let Some(Job { frame, .. }) = self.jobs.pop()
         {
             self.refuse(sa, frame, reason);
@@ -218,7 +220,17 @@ fn fill_in_esp(sa: &InboundSa, job: &mut Job, slot: u32, checked: Checked) {
     (job.text, job.header) = (text, sa.layout.header());
     job.aad_len = sa.layout.write_beside::<Any>(&mut job.aad, sa.spi, seq, iv);
     job.op = Op::Open(sa.layout.open_nonce(iv));
-    job.context = Context { slot, note: sa.epoch, value: seq.get() };
+    InboundTag::put(job, slot, sa.epoch, seq);
+}
+
+/// ESP or AH in a packet that arrived.
+struct Place {
+    /// Low half of the sequence number.
+    seq_low: u32,
+    /// Offset of the header.
+    at: u16,
+    /// Length of the header of AH.
+    ah_len: u16,
 }
 
 /// Says what the engine is to do with a packet of any kind, unless it cannot be one of the SA or is
@@ -227,9 +239,10 @@ fn fill_in(
     sa: &InboundSa,
     job: &mut Job,
     run: &Run,
-    (seq_low, at, ah_len): (u32, u16, u16),
+    place: &Place,
     now: Now,
 ) -> Result<(), DropReason> {
+    let Place { seq_low, at, ah_len } = *place;
     if sa.mode == Mode::Transport && sa.port == run.of.port && sa.port.is_none() {
         // The source goes on to the plain side, and ESP does not cover it. Only a NAT may have
         // changed it (RFC 4301 section 4.1, RFC 3948 section 3.1.2).
@@ -252,7 +265,7 @@ fn fill_in(
     job.key = KeyId(run.slot);
     (job.text, job.header) = (text, header);
     job.op = Op::Open(sa.layout.open_nonce(iv));
-    job.context = Context { slot: run.slot, note: sa.epoch, value: seq.get() };
+    InboundTag::put(job, run.slot, sa.epoch, seq);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ pub(super) enum Form {
     Any,
     /// An AEAD with a salt of four bytes, and the sequence number as IV.
     Counter,
-    /// CBC and a MAC: the nonce is a block that nobody can predict.
+    /// CBC and a MAC: the nonce is an unpredictable block.
     Cbc,
 }
 

@@ -7,7 +7,7 @@ use convoy_wire::{IpVersion, Ipv6View, Protocol, checksum};
 
 use super::ah;
 use super::bin::Bin;
-use super::sa::UDP6_MARK;
+use super::tag::{OutboundTag, Remainder};
 use crate::drop_reason::DropReason;
 
 /// Gives the first `n` finished jobs' packets to the wire; what the engine could not do is dropped.
@@ -20,8 +20,7 @@ pub(super) fn run(
 ) {
     let finished = done.as_mut_slice().get_mut(..n).unwrap_or_default();
     // The usual packet is complete, and is not even looked at.
-    let marks = finished.iter().fold(0, |marks, job| marks | job.context.note) & MARKS;
-    if marks != 0 {
+    if !OutboundTag::all_complete(finished) {
         finished.iter_mut().for_each(|job| complete(job, udp6_checksum));
     }
     let (mut packets, mut bytes) = (0, 0);
@@ -31,7 +30,9 @@ pub(super) fn run(
             continue;
         }
         match wire.push(frame) {
-            Ok(()) => (packets, bytes) = (packets + 1, bytes + u64::from(context.note & !MARKS)),
+            Ok(()) => {
+                (packets, bytes) = (packets + 1, bytes + OutboundTag::of(context).inner_len())
+            }
             Err(frame) => drop_packet(bin, frame, DropReason::NoFrame),
         }
     }
@@ -39,20 +40,20 @@ pub(super) fn run(
     bin.counters.outbound_bytes.add(bytes);
 }
 
-/// Marks of jobs whose packets are not complete yet, beside the length of the inner packet.
-const MARKS: u32 = ah::MARK | UDP6_MARK;
-
 /// Does what is left to do on a packet when the engine has worked on it.
 fn complete(job: &mut Job, udp6_checksum: bool) {
     if job.status != Status::Done {
         return;
     }
-    if job.context.note & ah::MARK != 0 {
-        if ah::finish(&mut job.frame, job.context.value).is_none() {
-            job.status = Status::Rejected;
+    let tag = OutboundTag::of(job.context);
+    match tag.remainder() {
+        Remainder::AhFields => {
+            if ah::finish(&mut job.frame, tag.seq()).is_none() {
+                job.status = Status::Rejected;
+            }
         }
-    } else if udp6_checksum && job.context.note & UDP6_MARK != 0 {
-        fill_udp6_checksum(&mut job.frame);
+        Remainder::UdpChecksum if udp6_checksum => fill_udp6_checksum(&mut job.frame),
+        Remainder::UdpChecksum | Remainder::None => {}
     }
 }
 

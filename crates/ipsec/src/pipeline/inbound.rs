@@ -59,7 +59,7 @@ pub struct Inbound<O: Observer = ()> {
     packets: Vec<Packet>,
     flows: Flows,
     lookup: Lookup,
-    onward: Burst,
+    transit: Burst,
 }
 
 impl Inbound {
@@ -98,7 +98,7 @@ impl<O: Observer> Inbound<O> {
             packets: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::new(Direction::Inbound),
-            onward: Burst::new(),
+            transit: Burst::new(),
         }
     }
 
@@ -146,12 +146,12 @@ impl<O: Observer> Inbound<O> {
     }
 
     /// Gives inner packets to `plain`, as many as fit, but for those that go on into other tunnels: they are
-    /// to be taken from [`Self::onward`].
+    /// to be taken from [`Self::transit`].
     pub fn collect(&mut self, now: Now, pool: &mut Pool, plain: &mut Burst) {
         self.engine.flush(now.0);
         self.in_flight -= self.engine.poll(now.0, pool, &mut self.done);
         // Fragments held back may come to light together with the packets of this burst.
-        let room = plain.room().min(self.onward.room());
+        let room = plain.room().min(self.transit.room());
         let n = self.done.len().min(room.saturating_sub(self.flows.held()));
         let mut bin = Bin { pool, counters: &self.counters };
         let finished = self.done.as_slice().get(..n).unwrap_or_default();
@@ -165,12 +165,12 @@ impl<O: Observer> Inbound<O> {
         self.flows.run(now, packets, &mut bin);
         self.observer.passed(Stage::Decap);
         let snapshot = self.reader.snapshot();
-        let (sas, onward, bin) = (&self.sas, &mut self.onward, &mut bin);
+        let (sas, transit, bin) = (&self.sas, &mut self.transit, &mut bin);
         let met = &self.settled;
-        let mut stage = policy::Stage { now, snapshot, met, sas, plain, onward, bin };
+        let mut stage = policy::Stage { now, snapshot, met, sas, plain, transit, bin };
         policy::run(&mut stage, packets, &mut self.lookup);
         self.observer.passed(Stage::Policy);
-        if self.done.is_empty() && self.onward.is_empty() {
+        if self.done.is_empty() && self.transit.is_empty() {
             self.settled.look(&self.engine);
         }
         self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
@@ -178,8 +178,8 @@ impl<O: Observer> Inbound<O> {
 
     /// Packets that go on into other tunnels, for [`Outbound::forward`](super::Outbound::forward).
     #[inline]
-    pub fn onward(&mut self) -> &mut Burst {
-        &mut self.onward
+    pub fn transit(&mut self) -> &mut Burst {
+        &mut self.transit
     }
 
     /// Looks at the SAs whose time may be over, and drops fragments that waited too long for the
@@ -215,7 +215,7 @@ impl<O: Observer> Inbound<O> {
     /// what they wait for may never come.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.jobs.len() + self.in_flight + self.done.len() + self.onward.len()
+        self.jobs.len() + self.in_flight + self.done.len() + self.transit.len()
     }
 
     /// Part that does the cryptography.
@@ -247,7 +247,7 @@ impl<O: Observer> Inbound<O> {
         let mut bin = Bin { pool, counters: &self.counters };
         self.reassembly.release(&mut bin);
         self.flows.release(&mut bin);
-        self.onward.release(pool);
+        self.transit.release(pool);
         self.jobs.drain().for_each(|job| pool.free(job.frame));
         self.done.drain().for_each(|job| pool.free(job.frame));
         self.in_flight = 0;
@@ -269,7 +269,7 @@ impl<O: Observer> Inbound<O> {
             self.settled.took_over(generation, &self.engine, is_met.then_some(old));
         }
         self.is_held_up = false;
-        // First all that stays for now: nobody else takes over a window that still moves.
+        // First all that stays for now: no other SA takes over a window that still moves.
         slots.retain(|slot| !self.put_off(*slot));
         for slot in &slots {
             // Where many come they mostly lie in a row, but not what they are made of.

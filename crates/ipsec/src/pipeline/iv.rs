@@ -1,4 +1,4 @@
-//! IVs that nobody can predict, for CBC (RFC 3602 section 3).
+//! Unpredictable IVs, for CBC (RFC 3602 section 3).
 
 use std::fmt;
 

@@ -4,8 +4,8 @@ use convoy_packet::{Burst, Frame, Pool};
 use convoy_wire::{Tos, esp};
 
 use super::forward;
+use super::idle::Outcome;
 use super::sa::OutboundSa;
-use super::silence::Outcome;
 
 /// Puts a keepalive on the wire.
 pub(super) fn send(

@@ -56,6 +56,31 @@ enum Beside {
     High,
 }
 
+/// Place of ESP in a packet, and what it encloses. Offsets and lengths in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Enclosure {
+    /// Offset of the ESP header.
+    pub(super) front: usize,
+    /// Offset of the payload, behind the IV.
+    pub(super) before: usize,
+    /// Length of the payload.
+    pub(super) len: usize,
+    /// Traffic-flow-confidentiality padding behind it (RFC 4303 section 2.7).
+    pub(super) fill: usize,
+    /// Padding to whole blocks.
+    pub(super) pad: u8,
+    pub(super) next_header: Protocol,
+}
+
+impl Enclosure {
+    /// Bytes that are to be encrypted.
+    #[inline(always)]
+    pub(super) const fn text(&self) -> Span {
+        let len = self.len + self.fill + self.pad as usize + esp::TRAILER_LEN;
+        Span { start: self.before as u32, len: len as u32 }
+    }
+}
+
 /// All that the packets of one SA have in common, worked out once.
 pub(super) struct Layout {
     lengths: EspLayout,
@@ -168,7 +193,7 @@ impl Layout {
         self.beside_len
     }
 
-    /// The IV of a packet to be sealed: `random` gives one that nobody can predict, where the suite
+    /// The IV of a packet to be sealed: `random` gives an unpredictable one, where the suite
     /// needs it.
     #[inline]
     pub(super) fn new_iv(
@@ -240,19 +265,14 @@ impl Layout {
         }
     }
 
-    /// Writes ESP header and IV to the front of `into`.
-    #[inline]
-    fn write_head(&self, into: &mut [u8], (spi, seq, iv): (Spi, SeqNum, Iv)) -> Option<()> {
-        self.begin::<Any>(into, (spi, seq), || Some(iv.0.to_be_bytes())).map(drop)
-    }
-
     /// Makes the IV of a packet to be sealed as [`Self::new_iv`] does, and writes ESP header and IV to
     /// the front of `into`.
     #[inline(always)]
-    pub(super) fn begin<K: Known>(
+    fn begin<K: Known>(
         &self,
         into: &mut [u8],
-        (spi, seq): (Spi, SeqNum),
+        spi: Spi,
+        seq: SeqNum,
         random: impl FnOnce() -> Option<[u8; 16]>,
     ) -> Option<Iv> {
         let (header, place) = into.split_first_chunk_mut::<{ esp::HEADER_LEN }>()?;
@@ -276,26 +296,25 @@ impl Layout {
         }
     }
 
-    /// Writes what ESP puts before and behind a payload of `payload` bytes, which already lies
-    /// behind the place for header and IV at `front`, and stretches it to `filled` bytes (RFC 4303
-    /// section 2.7). Returns what is to be encrypted.
-    pub(super) fn write_esp(
+    /// Writes what ESP puts before and behind a payload that lies in its place already, with a new IV, which
+    /// is returned. The place of the ICV may be written to.
+    #[inline(always)]
+    pub(super) fn write_esp<K: Known>(
         &self,
         packet: &mut [u8],
-        front: usize,
-        (payload, filled): (usize, usize),
-        next_header: Protocol,
-        numbers: (Spi, SeqNum, Iv),
-    ) -> Option<Span> {
-        self.write_head(packet.get_mut(front..)?, numbers)?;
-        let start = front + self.lengths.prefix_len();
-        if filled > payload {
+        enclosure: &Enclosure,
+        spi: Spi,
+        seq: SeqNum,
+        random: impl FnOnce() -> Option<[u8; 16]>,
+    ) -> Option<Iv> {
+        let Enclosure { front, before, len, fill, pad, next_header } = *enclosure;
+        let (head, inside) = packet.split_at_mut_checked(before)?;
+        if fill > 0 {
             // The frame still has the bytes of an earlier packet there.
-            packet.get_mut(start + payload..start + filled)?.fill(0);
+            inside.get_mut(len..len + fill)?.fill(0);
         }
-        let behind = packet.get_mut(start + filled..)?;
-        let trailer = esp::emit_trailer(behind, self.lengths.pad_len(filled), next_header).ok()?;
-        Some(Span { start: start as u32, len: (filled + trailer) as u32 })
+        esp::emit_trailer_over(inside.get_mut(len + fill..)?, pad, next_header).ok()?;
+        self.begin::<K>(head.get_mut(front..)?, spi, seq, random)
     }
 }
 
@@ -360,7 +379,7 @@ mod tests {
     fn written<K: Known>(layout: &Layout) -> ([u8; 24], Vec<u8>, String) {
         let (spi, seq) = number();
         let (mut head, mut beside) = ([0; 24], [0; AAD_MAX]);
-        let iv = layout.begin::<K>(&mut head, (spi, seq), || Some([0x44; 16])).unwrap();
+        let iv = layout.begin::<K>(&mut head, spi, seq, || Some([0x44; 16])).unwrap();
         let len = layout.write_beside::<K>(&mut beside, spi, seq, iv);
         let nonce = layout.salted::<K>(iv).map_or_else(
             || layout.nonce(iv)[..layout.nonce_len.into()].to_vec(),
@@ -410,6 +429,18 @@ mod tests {
         }
     }
 
+    /// Writes ESP at `front` around `len` bytes and `fill` more; returns what is encrypted.
+    fn write(layout: &Layout, packet: &mut [u8], front: usize, len: usize, fill: usize) -> Span {
+        let (before, pad) =
+            (front + layout.lengths.prefix_len(), layout.lengths.pad_len(len + fill));
+        let enclosure = Enclosure { front, before, len, fill, pad, next_header: Protocol::IPV6 };
+        let (spi, seq) = number();
+        let random = || Some([0x44; 16]);
+        let iv = layout.write_esp::<Any>(packet, &enclosure, spi, seq, random).unwrap();
+        assert_eq!(iv, iv_of(layout));
+        enclosure.text()
+    }
+
     #[test]
     fn esp_is_written_around_the_payload_and_its_iv_read_back() {
         for (name, iv, pad) in [
@@ -423,9 +454,7 @@ mod tests {
             let prefix = 8 + iv.len();
             let mut packet = [0xee; 64];
             packet[4 + prefix..][..6].copy_from_slice(b"abcdef");
-            let (spi, seq) = number();
-            let numbers = (spi, seq, iv_of(&layout));
-            let text = layout.write_esp(&mut packet, 4, (6, 6), Protocol::IPV6, numbers).unwrap();
+            let text = write(&layout, &mut packet, 4, 6, 0);
             let expected = [
                 &[0xee, 0xee, 0xee, 0xee, 9, 9, 9, 9, 5, 6, 7, 8][..],
                 iv,
@@ -435,7 +464,8 @@ mod tests {
             ]
             .concat();
             assert_eq!(packet[..expected.len()], expected, "{name}");
-            assert!(packet[expected.len()..].iter().all(|&byte| byte == 0xee), "{name}");
+            // Up to 14 bytes are the ICV's place.
+            assert!(packet[expected.len() + 14..].iter().all(|&byte| byte == 0xee), "{name}");
             let (start, len) = (4 + prefix, 8 + pad.len());
             assert_eq!(text, Span { start: start as u32, len: len as u32 });
             assert_eq!(layout.sent_iv(&packet[12..]), Some(iv_of(&layout)));
@@ -449,11 +479,9 @@ mod tests {
     fn what_fills_a_packet_up_is_zero() {
         let layout = layout("aes-128-gcm-16", false);
         let mut packet = [0xee; 64];
-        let (spi, seq) = number();
-        let numbers = (spi, seq, iv_of(&layout));
-        let text = layout.write_esp(&mut packet, 0, (3, 10), Protocol::IPV4, numbers).unwrap();
+        let text = write(&layout, &mut packet, 0, 3, 7);
         assert_eq!(text, Span { start: 16, len: 12 });
-        assert_eq!(packet[16..28], [0xee, 0xee, 0xee, 0, 0, 0, 0, 0, 0, 0, 0, 4]);
+        assert_eq!(packet[16..28], [0xee, 0xee, 0xee, 0, 0, 0, 0, 0, 0, 0, 0, 41]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The lengths of the packets of SAs whose packets go the usual way.
+//! The lengths of packets of ESP in tunnel mode.
 
 use convoy_wire::esp::TRAILER_LEN;
 
@@ -6,10 +6,10 @@ use super::form::{Form, Known};
 use super::sa::OutboundSa;
 use crate::sa::Mode;
 
-/// The lengths of an SA's packets.
+/// The lengths of an SA's packets; all 0 where it is not one of ESP in tunnel mode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tunnel {
-    /// Inner packets of up to so many bytes fit the path; 0 for SAs whose packets go another way.
+    /// Inner packets of up to so many bytes fit the path and are not filled up.
     pub(super) max: u32,
     /// Bytes in front of ESP, and in front of the inner packet.
     pub(super) front: u16,
@@ -24,14 +24,15 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     pub(super) fn new(sa: &OutboundSa) -> Self {
-        if sa.mode != Mode::Tunnel || sa.ah.is_some() || sa.pad_to > 0 {
+        if sa.mode != Mode::Tunnel || sa.ah.is_some() {
             return Self::default();
         }
         let (front, lengths) = (sa.outer.len(), sa.layout.lengths());
         let room = (sa.path_mtu as usize).saturating_sub(front);
+        let max = if sa.pad_to > 0 { None } else { lengths.max_payload_len(room) };
         Self {
             // All of these are below 128, but for the first, which is below 2^16.
-            max: lengths.max_payload_len(room).unwrap_or(0) as u32,
+            max: max.unwrap_or(0) as u32,
             front: front as u16,
             before: (front + lengths.prefix_len()) as u16,
             behind: (TRAILER_LEN + lengths.icv_len()) as u8,

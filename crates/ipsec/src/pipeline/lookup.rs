@@ -26,14 +26,14 @@ pub(super) struct Lookup {
     /// Of the interfaces from 1 on.
     others: Vec<Base>,
     decisions: Vec<Option<Decision>>,
-    onward: Onward,
+    transit: TransitSet,
 }
 
 /// Packets of a burst that go on into another tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Onward([u64; BURST_MAX / 64]);
+pub(super) struct TransitSet([u64; BURST_MAX / 64]);
 
-impl Onward {
+impl TransitSet {
     #[inline]
     fn add(&mut self, at: usize) {
         if let Some(word) = self.0.get_mut(at / 64) {
@@ -75,11 +75,12 @@ impl Base {
         snapshot: &Snapshot,
         packets: &[Packet],
         decisions: &mut [Option<Decision>],
-        (onward, before): (&mut Onward, usize),
+        transit: &mut TransitSet,
+        before: usize,
     ) {
         if let Some(spd) = snapshot.spd_of(self.spd) {
-            let goes_on = |at| onward.add(before + at);
-            spd.lookup_inbound(packets, &mut self.cache, decisions, goes_on);
+            let on_transit = |at| transit.add(before + at);
+            spd.lookup_inbound(packets, &mut self.cache, decisions, on_transit);
         }
     }
 }
@@ -91,7 +92,7 @@ impl Lookup {
             first: Base { spd: SpdId::default(), cache: FlowCache::default() },
             others: Vec::new(),
             decisions: Vec::with_capacity(BURST_MAX),
-            onward: Onward::default(),
+            transit: TransitSet::default(),
         }
     }
 
@@ -119,21 +120,21 @@ impl Lookup {
 
     /// Packets of the last burst that came out of tunnels and go on into others. What comes out on another
     /// interface than the first does not: there, routes lead to tunnels.
-    pub(super) const fn onward(&self) -> Onward {
-        self.onward
+    pub(super) const fn transit(&self) -> TransitSet {
+        self.transit
     }
 
     /// Looks a burst up.
     pub(super) fn burst(&mut self, snapshot: &Snapshot, packets: &[Packet]) {
         self.decisions.clear();
         self.decisions.resize(packets.len(), None);
-        self.onward = Onward::default();
+        self.transit = TransitSet::default();
         if self.others.is_empty() {
-            let Self { direction, first, decisions, onward, .. } = self;
+            let Self { direction, first, decisions, transit, .. } = self;
             match direction {
                 Direction::Outbound => first.burst(snapshot, *direction, packets, decisions),
                 Direction::Inbound => {
-                    first.burst_inbound(snapshot, packets, decisions, (onward, 0));
+                    first.burst_inbound(snapshot, packets, decisions, transit, 0);
                 }
             }
         } else {
@@ -144,7 +145,7 @@ impl Lookup {
     /// [`Lookup::burst`] where packets may be of several interfaces, which mostly come in runs.
     #[inline(never)]
     fn by_interface(&mut self, snapshot: &Snapshot, packets: &[Packet]) {
-        let Self { direction, first, others, decisions, onward } = self;
+        let Self { direction, first, others, decisions, transit } = self;
         let mut decisions = &mut decisions[..];
         let mut before = 0;
         for run in packets.chunk_by(|a, b| a.frame.interface() == b.frame.interface()) {
@@ -158,7 +159,7 @@ impl Lookup {
             let other = usize::from(interface).checked_sub(1);
             match other.map(|n| others.get_mut(n)) {
                 None if *direction == Direction::Inbound => {
-                    first.burst_inbound(snapshot, run, mine, (onward, before));
+                    first.burst_inbound(snapshot, run, mine, transit, before);
                 }
                 None => first.burst(snapshot, *direction, run, mine),
                 Some(Some(base)) => base.burst(snapshot, *direction, run, mine),

@@ -9,8 +9,8 @@
 //! next stage, in the bin with a [`DropReason`](crate::drop_reason::DropReason), or in the
 //! [`HandOff`] for the worker that owns its SA. No stage calls back into an earlier one.
 //!
-//! What comes out of one tunnel and falls under a policy of another ([`Spd::goes_on`]) waits at
-//! [`Inbound::onward`], from where [`Outbound::forward`] takes it.
+//! What comes out of one tunnel and falls under a policy of another ([`Spd::is_transit`]) waits at
+//! [`Inbound::transit`], from where [`Outbound::forward`] takes it.
 //!
 //! [`Outbound`] and [`Inbound`] own the hot SAs of one worker. `submit` takes packets as far as
 //! the engine, `collect` brings on what the engine has finished; with an engine that works at
@@ -31,10 +31,11 @@ mod fragment;
 mod fragments;
 mod handoff;
 mod hints;
-mod hop;
 mod icmp;
+mod idle;
 mod inbound;
 mod iv;
+mod job_maker;
 mod keepalive;
 mod layout;
 mod lengths;
@@ -50,8 +51,9 @@ mod protect;
 mod refusals;
 mod sa;
 mod settled;
-mod silence;
 mod slab;
+mod tag;
+mod transit;
 mod transport;
 mod tunnel;
 mod watch;

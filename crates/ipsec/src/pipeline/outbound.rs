@@ -11,24 +11,25 @@ use convoy_wire::{SeqNum, parse_packet};
 
 use super::acquire::Acquire;
 use super::bin::Bin;
-use super::classify::{self, Exit};
+use super::classify::{self, Disposition};
 use super::form::Form;
 use super::fragments::Flows;
 use super::hints::Hints;
 use super::icmp::IcmpSender;
+use super::idle::{IdleTimers, Outcome};
 use super::iv::IvSource;
+use super::job_maker::JobMaker;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::peers::Peers;
 use super::refusals::Refusals;
 use super::sa::OutboundSa;
 use super::settled::Settled;
-use super::silence::{Outcome, Silence};
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
     HandOff, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters, dummy,
-    forward, hop, keepalive, parse, protect,
+    forward, keepalive, parse, protect, transit,
 };
 use crate::clock::Now;
 use crate::drop_reason::DropReason;
@@ -42,11 +43,22 @@ use crate::spd::{Direction, SpdId};
 /// the rest of it.
 const PENDING_MAX: usize = 6 * BURST_MAX;
 
-/// Origin of packets that are taken in.
+/// Origin of packets that a caller brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum Origin {
     Plain,
     Tunnel,
+}
+
+/// Source of the packets that are classified next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Packets that waited for an SA, to be classified again.
+    Waited,
+    /// Messages of this pipeline to senders behind tunnels.
+    Answers,
+    /// Packets that the caller brought.
+    Input(Origin),
 }
 
 /// Takes inner packets and makes ESP packets of them.
@@ -61,8 +73,8 @@ pub struct Outbound<O: Observer = ()> {
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
     watch: Watch,
-    keepalives: Silence,
-    dummies: Silence,
+    keepalives: IdleTimers,
+    dummies: IdleTimers,
     peers: Peers,
     /// Slots whose SAs are still to be taken over: their keys may be another's, or the system has no
     /// random numbers for their IVs.
@@ -72,7 +84,7 @@ pub struct Outbound<O: Observer = ()> {
     flows: Flows,
     lookup: Lookup,
     hints: Hints,
-    leaving: Vec<Exit>,
+    dispositions: Vec<Disposition>,
     acquire: Acquire,
     /// Packets that are classified and did not fit into the jobs.
     pending: VecDeque<Packet>,
@@ -108,15 +120,15 @@ impl<O: Observer> Outbound<O> {
             refusals: Refusals::default(),
             sas: Slab::new(),
             watch: Watch::default(),
-            keepalives: Silence::new(),
-            dummies: Silence::new(),
+            keepalives: IdleTimers::new(),
+            dummies: IdleTimers::new(),
             peers: Peers::default(),
             unclaimed: Vec::new(),
             packets: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::new(Direction::Outbound),
             hints: Hints::new(),
-            leaving: Vec::with_capacity(BURST_MAX),
+            dispositions: Vec::with_capacity(BURST_MAX),
             acquire: Acquire::new(),
             pending: VecDeque::with_capacity(PENDING_MAX),
             jobs: JobBurst::new(),
@@ -166,63 +178,79 @@ impl<O: Observer> Outbound<O> {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.take_in(now, pool, (input, From::Plain), handoff);
+        self.take_in(now, pool, input, Origin::Plain, handoff);
     }
 
     /// The same for packets that came out of a tunnel and go on into another one. One that needs an SA of
     /// another worker is that worker's as if it had come from the plain side.
     pub fn forward(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.take_in(now, pool, (input, From::Tunnel), handoff);
+        self.take_in(now, pool, input, Origin::Tunnel, handoff);
     }
 
     fn take_in(
         &mut self,
         now: Now,
         pool: &mut Pool,
-        (input, from): (&mut Burst, From),
+        input: &mut Burst,
+        origin: Origin,
         handoff: &mut HandOff,
     ) {
         self.protect(now, pool, None);
+        if let Some(source) = self.source(now, input.len(), origin) {
+            let since = self.fetch(source, now, pool, input);
+            let usual = self.classify(since, now, pool, handoff);
+            self.observer.passed(Stage::Classify);
+            self.protect(now, pool, usual);
+        }
+    }
+
+    /// Chooses what is classified next; `None` while packets that were classified must leave first.
+    fn source(&mut self, now: Now, input: usize, origin: Origin) -> Option<Source> {
         // Fragments held back may come to light together with the packets of this burst.
-        let most = input.len().max(self.answers.len()) + self.flows.held();
-        if !self.pending.is_empty() || self.bypass.room() < most.min(BURST_MAX) {
-            return;
+        let most = input.max(self.answers.len()) + self.flows.held();
+        let has_room = self.pending.is_empty() && self.bypass.room() >= most.min(BURST_MAX);
+        if !has_room || !self.follow(now) {
+            return None;
         }
-        // A new picture may give slots, and with them key numbers, to other SAs. What was laid out
-        // goes first: under another key its nonce would not be its own.
-        if self.jobs.is_empty() {
-            let seen = self.reader.generation();
-            self.adopt(now);
-            if self.reader.generation() != seen {
-                self.acquire.look_again();
-            }
-        } else if self.reader.is_behind() {
-            return;
-        }
-        let since = match self.acquire.again() {
-            0 => {
-                let mut bin = Bin { pool, counters: &self.counters };
-                let n = BURST_MAX - self.flows.held();
-                if !self.answers.is_empty() {
-                    parse::run(&mut self.answers, n, &mut self.packets, &mut bin);
-                } else {
-                    parse::run(input, n, &mut self.packets, &mut bin);
-                    if from == From::Tunnel {
-                        let Self { config, packets, icmp, .. } = self;
-                        hop::run(now, config, packets, icmp, &mut bin);
-                    }
-                }
-                self.flows.run(now, &mut self.packets, &mut bin);
-                self.observer.passed(Stage::Parse);
-                now
-            }
+        if self.acquire.again() > 0 {
             // What has waited goes before what comes now; each is one burst for the bypass's room.
-            _ if !self.bypass.is_empty() => return,
-            _ => self.acquire.take(&mut self.packets).unwrap_or(now),
-        };
-        let usual = self.classify(since, now, pool, handoff);
-        self.observer.passed(Stage::Classify);
-        self.protect(now, pool, usual);
+            return self.bypass.is_empty().then_some(Source::Waited);
+        }
+        Some(if self.answers.is_empty() { Source::Input(origin) } else { Source::Answers })
+    }
+
+    /// Follows the published snapshot; `false` while jobs that were laid out must leave first: a new snapshot
+    /// may give slots, and with them key numbers, to other SAs, and under another key a job's nonce would not
+    /// be its own.
+    fn follow(&mut self, now: Now) -> bool {
+        if !self.jobs.is_empty() {
+            return !self.reader.is_behind();
+        }
+        let seen = self.reader.generation();
+        self.adopt(now);
+        if self.reader.generation() != seen {
+            self.acquire.look_again();
+        }
+        true
+    }
+
+    /// Takes packets from their source to be classified; returns the time at which they came.
+    fn fetch(&mut self, source: Source, now: Now, pool: &mut Pool, input: &mut Burst) -> Now {
+        let Self { config, packets, icmp, answers, acquire, counters, flows, .. } = self;
+        let mut bin = Bin { pool, counters };
+        let n = BURST_MAX - flows.held();
+        match source {
+            Source::Waited => return acquire.take(packets).unwrap_or(now),
+            Source::Answers => parse::run(answers, n, packets, &mut bin),
+            Source::Input(Origin::Plain) => parse::run(input, n, packets, &mut bin),
+            Source::Input(Origin::Tunnel) => {
+                parse::run(input, n, packets, &mut bin);
+                transit::run(now, config, packets, icmp, &mut bin);
+            }
+        }
+        flows.run(now, packets, &mut bin);
+        self.observer.passed(Stage::Parse);
+        now
     }
 
     /// Sends what was parsed and came at `since` on its way; says of which form all is that is to be
@@ -243,7 +271,7 @@ impl<O: Observer> Outbound<O> {
             sas: &self.sas,
             lookup: &mut self.lookup,
             hints: &mut self.hints,
-            leaving: &mut self.leaving,
+            dispositions: &mut self.dispositions,
             bypass: &mut self.bypass,
             handoff,
             acquire: &mut self.acquire,
@@ -272,7 +300,7 @@ impl<O: Observer> Outbound<O> {
     }
 
     /// Gives messages to inner senders to the plain side, or keeps those that outbound policies decide about. One to
-    /// somebody behind a tunnel that no policy decides about is dropped: it quotes what was protected.
+    /// a sender behind a tunnel that no policy decides about is dropped: it quotes what was protected.
     #[cold]
     fn send_answers(&mut self, pool: &mut Pool, plain: &mut Burst) {
         let Self { icmp, answers, lookup, reader, counters, .. } = self;
@@ -282,7 +310,7 @@ impl<O: Observer> Outbound<O> {
             let flow = parse_packet(frame.data()).map(|info| info.flow).ok();
             let asked = spd.zip(flow).filter(|_| frame.interface() == InterfaceId(0));
             let way = match asked {
-                Some((spd, flow)) if spd.sends_on(&flow) => &mut *answers,
+                Some((spd, flow)) if spd.is_for_tunnel(&flow) => &mut *answers,
                 Some((spd, flow)) if spd.is_behind_tunnel(&flow) => {
                     Bin { pool, counters }.drop(frame, DropReason::NoPolicy);
                     continue;
@@ -294,7 +322,7 @@ impl<O: Observer> Outbound<O> {
         }
     }
 
-    /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
+    /// Sends a NAT keepalive on every encapsulated SA that was idle for its interval
     /// (RFC 3948 section 4). Says whether all that were due found room.
     pub fn keepalives(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst) -> bool {
         let Self { keepalives, sas, config, counters, .. } = self;
@@ -305,13 +333,13 @@ impl<O: Observer> Outbound<O> {
         })
     }
 
-    /// Makes a dummy packet for every SA that was silent for so long as its record says (RFC 4303
+    /// Makes a dummy packet for every SA that was idle for so long as its record says (RFC 4303
     /// section 2.6); [`Self::collect`] gives them out. Says whether all that were due found room.
     pub fn dummies(&mut self, now: Now, pool: &mut Pool) -> bool {
         let Self { dummies, sas, ivs, watch, jobs, counters, .. } = self;
-        let mut maker = dummy::Maker { now, ivs, watch, jobs, pool };
+        let mut maker = JobMaker { now, ivs, watch, jobs };
         let all = dummies.run(now, sas, |slot, sa| {
-            let outcome = maker.make(slot, sa);
+            let outcome = dummy::send(&mut maker, SaSlot(slot), sa, pool);
             counters.dummies_sent.add((outcome == Outcome::Sent).into());
             outcome
         });
@@ -336,7 +364,7 @@ impl<O: Observer> Outbound<O> {
     }
 
     /// Hears from this host itself that its own link to `destination` takes no more than `mtu`
-    /// bytes; says whether that changed anything. Nobody else can say so, so no proof is asked for,
+    /// bytes; says whether that changed anything. Only the host can say so, so no proof is asked for,
     /// and it concerns every SA to that peer.
     pub fn link_mtu(&mut self, now: Now, destination: IpAddr, mtu: u32) -> bool {
         let Self { peers, sas, .. } = self;
@@ -409,17 +437,16 @@ impl<O: Observer> Outbound<O> {
         if self.packets.is_empty() && self.pending.is_empty() && self.jobs.is_empty() {
             return;
         }
+        let Self { ivs, watch, jobs, .. } = self;
         let mut stage = protect::Stage {
             now,
             config: &self.config,
             sas: &mut self.sas,
             icmp: &mut self.icmp,
-            ivs: &mut self.ivs,
-            watch: &mut self.watch,
-            jobs: &mut self.jobs,
+            maker: JobMaker { now, ivs, watch, jobs },
             bin: &mut Bin { pool, counters: &self.counters },
         };
-        protect::run(&mut stage, (&mut self.packets, usual), &mut self.pending);
+        protect::run(&mut stage, &mut self.packets, usual, &mut self.pending);
         self.observer.passed(Stage::Protect);
         self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
         self.observer.passed(Stage::Engine);

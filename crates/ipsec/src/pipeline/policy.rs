@@ -25,7 +25,7 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) sas: &'a Slab<InboundSa>,
     pub(super) plain: &'a mut Burst,
     /// Into another tunnel.
-    pub(super) onward: &'a mut Burst,
+    pub(super) transit: &'a mut Burst,
     pub(super) bin: &'a mut Bin<'b>,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Stage<'a, 'b> {
 pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>, lookup: &mut Lookup) {
     lookup.burst(stage.snapshot, packets);
     // Mostly none does, and then none is asked.
-    match lookup.onward() {
-        onward if onward.is_empty() => pass(stage, packets, lookup, |_| false),
-        onward => pass(stage, packets, lookup, |at| onward.has(at)),
+    match lookup.transit() {
+        transit if transit.is_empty() => pass(stage, packets, lookup, |_| false),
+        transit => pass(stage, packets, lookup, |at| transit.has(at)),
     }
 }
 
@@ -45,11 +45,11 @@ fn pass(
     stage: &mut Stage<'_, '_>,
     packets: &mut Vec<Packet>,
     lookup: &Lookup,
-    goes_on: impl Fn(usize) -> bool,
+    is_in_transit: impl Fn(usize) -> bool,
 ) {
-    let Stage { now, snapshot, met, sas, plain, onward, bin } = stage;
+    let Stage { now, snapshot, met, sas, plain, transit, bin } = stage;
     let (mut passed, mut total) = (0, 0);
-    let mut sent_on = (0, 0);
+    let mut in_transit = (0, 0);
     let mut last: Option<(SaSlot, &InboundSa)> = None;
     let mut decisions = lookup.decisions().iter();
     for (at, Packet { frame, slot, reqid, info }) in packets.drain(..).enumerate() {
@@ -77,14 +77,14 @@ fn pass(
             continue;
         }
         // What was between two hosts has arrived.
-        let is_onward = goes_on(at) && sa.is_none_or(|sa| sa.mode == Mode::Tunnel);
-        let way = if is_onward { &mut **onward } else { &mut **plain };
+        let is_transit = is_in_transit(at) && sa.is_none_or(|sa| sa.mode == Mode::Tunnel);
+        let way = if is_transit { &mut **transit } else { &mut **plain };
         if let Err(frame) = way.push(frame) {
             // Unreachable: there is room for all.
             bin.drop(frame, DropReason::NoFrame);
         } else {
-            if is_onward {
-                sent_on = (sent_on.0 + 1, sent_on.1 + bytes);
+            if is_transit {
+                in_transit = (in_transit.0 + 1, in_transit.1 + bytes);
             }
             if let Some(sa) = sa {
                 sa.counters.packets.add(1);
@@ -96,9 +96,9 @@ fn pass(
     }
     bin.counters.inbound_packets.add(passed);
     bin.counters.inbound_bytes.add(total);
-    if sent_on.0 > 0 {
-        bin.counters.transit_packets.add(sent_on.0);
-        bin.counters.transit_bytes.add(sent_on.1);
+    if in_transit.0 > 0 {
+        bin.counters.transit_packets.add(in_transit.0);
+        bin.counters.transit_bytes.add(in_transit.1);
     }
 }
 

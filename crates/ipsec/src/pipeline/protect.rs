@@ -2,22 +2,23 @@
 
 use std::collections::VecDeque;
 
-use convoy_engine::{Job, JobBurst, KeyId, Op, Span};
+use convoy_engine::{Job, Op};
 use convoy_packet::Frame;
 use convoy_wire::ah::AhHeader;
-use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, ipv6};
+use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, ipv6};
 
 use super::ah::{self, AhLayout};
 use super::bin::Bin;
 use super::form::{Any, Cbc, Counter, Form, Known};
 use super::icmp::IcmpSender;
 use super::iv::IvSource;
-use super::layout::Iv;
+use super::job_maker::{JobMaker, Unprotected};
 use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
-use super::watch::Watch;
-use super::{PipelineConfig, fragment, transport, tunnel};
+use super::tag::{OutboundTag, Remainder};
+use super::tunnel::{self, Payload};
+use super::{PipelineConfig, fragment, transport};
 use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot};
@@ -31,21 +32,15 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) config: &'a PipelineConfig,
     pub(super) sas: &'a mut Slab<OutboundSa>,
     pub(super) icmp: &'a mut IcmpSender,
-    pub(super) ivs: &'a mut IvSource,
-    pub(super) watch: &'a mut Watch,
-    pub(super) jobs: &'a mut JobBurst,
+    pub(super) maker: JobMaker<'a>,
     pub(super) bin: &'a mut Bin<'b>,
 }
 
-/// Result of the test if a packet can be protected as it is.
-enum Fit {
-    Yes,
+/// Obstacle to protecting a packet as it is.
+enum Obstacle {
     /// Larger than the tunnel takes: the largest inner packet that passes, in bytes.
     TooBig(usize),
-    /// Its time to live is used up.
-    Expired,
-    /// The SA has reached the end of its lifetime.
-    Ended,
+    Dropped(DropReason),
 }
 
 /// Protects `packets` as far as jobs fit; the rest waits in `pending`, whose packets go first.
@@ -54,11 +49,12 @@ enum Fit {
 /// that are left wait with all that comes after them, in order.
 pub(super) fn run(
     stage: &mut Stage<'_, '_>,
-    (packets, usual): (&mut Vec<Packet>, Option<Form>),
+    packets: &mut Vec<Packet>,
+    usual: Option<Form>,
     pending: &mut VecDeque<Packet>,
 ) {
     protect_pending(stage, pending);
-    let fit = pending.is_empty() && packets.len() <= stage.jobs.room();
+    let fit = pending.is_empty() && packets.len() <= stage.maker.jobs.room();
     match usual.filter(|_| fit) {
         Some(Form::Counter) => return protect_usual::<Counter>(stage, packets),
         Some(Form::Cbc) => return protect_usual::<Cbc>(stage, packets),
@@ -83,37 +79,31 @@ fn protect_usual<K: Known>(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>)
             stage.bin.drop(frame, DropReason::NoSa);
             continue;
         };
-        let job = match stage.jobs.add(frame) {
-            Ok(job) => job,
-            // Unreachable: room was checked.
-            Err(frame) => {
-                stage.bin.drop(frame, DropReason::EngineRejected);
-                continue;
+        let (config, now) = (stage.config, stage.now);
+        let made = stage.maker.make(slot, sa, frame, |sa, ivs, job| {
+            if !sa.tunnel.takes(job.frame.len()) || !sa.tunnel.is::<K>() {
+                // Unreachable: that was asked when the SA was found.
+                return Err(DropReason::EngineRejected);
             }
-        };
-        (job.key, job.context.slot) = (KeyId(slot.0), slot.0);
-        let done = if !sa.tunnel.takes(job.frame.len()) || !sa.tunnel.is::<K>() {
-            // Unreachable: that was asked when the SA was found.
-            Err(DropReason::EngineRejected)
-        } else if sa.meter.is_expired(stage.now) {
-            Err(DropReason::LifetimeExpired)
-        } else if stage.config.decrement_ttl && info.ttl <= 1 {
-            Err(DropReason::TtlExpired)
-        } else {
-            tunnel::protect::<K>(sa, (stage.config, stage.now), stage.ivs, job, &info)
-        };
-        match done {
-            Ok(()) if sa.meter.count(&sa.counters.usage, job.text.len.into()) => {
-                stage.watch.look(slot.0, sa, stage.now);
+            if sa.meter.is_expired(now) {
+                return Err(DropReason::LifetimeExpired);
             }
-            Ok(()) => {}
-            Err(reason) => give_up(stage, slot, reason),
+            if config.decrement_ttl {
+                if info.ttl <= 1 {
+                    return Err(DropReason::TtlExpired);
+                }
+                decrement_ttl(job.frame.data_mut(), info.flow.version);
+            }
+            tunnel::protect::<K>(sa, now, ivs, job, &Payload::usual(&info))
+        });
+        if let Err(Unprotected { frame, reason }) = made {
+            refuse(stage, slot, frame, reason);
         }
     }
 }
 
 fn protect_pending(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>) {
-    while stage.jobs.room() > 0 {
+    while stage.maker.jobs.room() > 0 {
         let Some(packet) = pending.pop_front() else { return };
         pass(stage, packet, pending);
     }
@@ -121,91 +111,60 @@ fn protect_pending(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>) {
 
 /// Protects a packet, for which there must be room.
 fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet>) {
-    let slot = packet.slot;
-    let Some(sa) = stage.sas.get_mut(slot.0) else {
+    let Some(sa) = stage.sas.get_mut(packet.slot.0) else {
         return stage.bin.drop(packet.frame, DropReason::NoSa);
     };
-    let usual = sa.tunnel.takes(packet.frame.len());
-    match fit(sa, stage.config, &packet, stage.now, usual) {
-        Fit::Yes => {
-            let Packet { frame, info, .. } = packet;
-            let job = match stage.jobs.add(frame) {
-                Ok(job) => job,
-                // Unreachable: room was checked.
-                Err(frame) => return stage.bin.drop(frame, DropReason::EngineRejected),
-            };
-            (job.key, job.context.slot) = (KeyId(slot.0), slot.0);
-            let surroundings = (stage.config, stage.now);
-            let done = if usual {
-                tunnel::protect::<Any>(sa, surroundings, stage.ivs, job, &info)
-            } else {
-                protect(sa, surroundings, stage.ivs, job, &info)
-            };
-            match done {
-                Ok(()) => {
-                    if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
-                        stage.watch.look(slot.0, sa, stage.now);
-                    }
+    let (config, now) = (stage.config, stage.now);
+    match check(sa, config, &packet, now) {
+        Ok(()) => {
+            let Packet { frame, slot, info, .. } = packet;
+            let made = stage.maker.make(slot, sa, frame, |sa, ivs, job| {
+                if config.decrement_ttl {
+                    decrement_ttl(job.frame.data_mut(), info.flow.version);
                 }
-                Err(reason) => give_up(stage, slot, reason),
+                protect(sa, now, ivs, job, &info)
+            });
+            if let Err(Unprotected { frame, reason }) = made {
+                refuse(stage, slot, frame, reason);
             }
         }
-        Fit::Ended => {
-            sa.counters.dropped.add(1);
-            stage.bin.drop(packet.frame, DropReason::LifetimeExpired);
-        }
-        Fit::TooBig(room) => too_big(stage, pending, packet, room),
-        Fit::Expired => {
-            sa.counters.dropped.add(1);
-            expired(stage, packet.frame);
-        }
+        Err(Obstacle::TooBig(room)) => too_big(stage, pending, packet, room),
+        Err(Obstacle::Dropped(reason)) => refuse(stage, packet.slot, packet.frame, reason),
     }
 }
 
-/// Drops the packet of the last job, which its SA did not protect.
+/// Drops a packet that its SA does not protect. The inner sender is told if its time to live is used up.
 #[cold]
-fn give_up(stage: &mut Stage<'_, '_>, slot: SaSlot, reason: DropReason) {
-    if let Some(sa) = stage.sas.get_mut(slot.0) {
-        if reason == DropReason::SequenceExhausted {
-            stage.watch.look(slot.0, sa, stage.now);
-        }
+fn refuse(stage: &mut Stage<'_, '_>, slot: SaSlot, frame: Frame, reason: DropReason) {
+    if let Some(sa) = stage.sas.get(slot.0) {
         sa.counters.dropped.add(1);
     }
-    match stage.jobs.pop() {
-        Some(job) if reason == DropReason::TtlExpired => expired(stage, job.frame),
-        Some(job) => stage.bin.drop(job.frame, reason),
-        None => {}
+    if reason == DropReason::TtlExpired {
+        let Bin { pool, counters } = stage.bin;
+        stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, &frame);
     }
+    stage.bin.drop(frame, reason);
 }
 
-/// The inner sender is told that a packet's time to live is used up.
-#[cold]
-fn expired(stage: &mut Stage<'_, '_>, frame: Frame) {
-    let Bin { pool, counters } = stage.bin;
-    stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, &frame);
-    stage.bin.drop(frame, DropReason::TtlExpired);
-}
-
-/// `usual` says that the packet is known to fit the path.
-fn fit(
+/// Asks whether a packet can be protected as it is.
+fn check(
     sa: &mut OutboundSa,
     config: &PipelineConfig,
     packet: &Packet,
     now: Now,
-    usual: bool,
-) -> Fit {
+) -> Result<(), Obstacle> {
     if sa.meter.is_expired(now) {
-        Fit::Ended
+        Err(Obstacle::Dropped(DropReason::LifetimeExpired))
     } else if config.decrement_ttl && packet.info.ttl <= 1 {
-        Fit::Expired
-    } else if usual {
-        Fit::Yes
+        Err(Obstacle::Dropped(DropReason::TtlExpired))
+    } else if sa.tunnel.takes(packet.frame.len()) {
+        Ok(())
     } else {
         fit_path(sa, packet, now)
     }
 }
 
-fn fit_path(sa: &mut OutboundSa, packet: &Packet, now: Now) -> Fit {
+fn fit_path(sa: &mut OutboundSa, packet: &Packet, now: Now) -> Result<(), Obstacle> {
     // What stays in front of ESP, and what becomes its payload.
     let (front, kept) = match sa.mode {
         Mode::Tunnel => (sa.outer.len(), 0),
@@ -216,7 +175,7 @@ fn fit_path(sa: &mut OutboundSa, packet: &Packet, now: Now) -> Fit {
     };
     let payload = packet.frame.len().saturating_sub(kept);
     if front + sa.sealed_len(payload) <= sa.path_mtu as usize {
-        return Fit::Yes;
+        return Ok(());
     }
     if sa.lowered().is_some_and(|at| now.0.saturating_sub(at.0) > MTU_AGE_NS) {
         // What a router said long ago may no longer be so: try the configured size again.
@@ -224,10 +183,10 @@ fn fit_path(sa: &mut OutboundSa, packet: &Packet, now: Now) -> Fit {
         return fit_path(sa, packet, now);
     }
     if may_exceed_path(sa, &packet.info) {
-        return Fit::Yes;
+        return Ok(());
     }
     let room = (sa.path_mtu as usize).saturating_sub(front);
-    Fit::TooBig(sa.max_payload_len(room) + kept)
+    Err(Obstacle::TooBig(sa.max_payload_len(room) + kept))
 }
 
 /// No IPv6 sender makes packets smaller than 1280 bytes (RFC 8200 section 5). Over a path too narrow
@@ -269,57 +228,46 @@ fn too_big(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>, packet: Pa
 #[inline(never)]
 fn protect(
     sa: &mut OutboundSa,
-    (config, now): (&PipelineConfig, Now),
+    now: Now,
     ivs: &mut IvSource,
     job: &mut Job,
     info: &PacketInfo,
 ) -> Result<(), DropReason> {
+    let len = job.frame.len();
+    if sa.mode == Mode::Tunnel && sa.ah.is_none() {
+        let filled = sa.filled(len);
+        let total = sa.outer.len() + sa.sealed_len(filled);
+        let fits = is_within_path(sa, total);
+        let payload = Payload { fill: filled - len, fits, ..Payload::usual(info) };
+        return tunnel::protect::<Any>(sa, now, ivs, job, &payload);
+    }
     if sa.mode == Mode::Transport {
         transport::check(sa, job.frame.data(), info)?;
     }
     let frame = &mut job.frame;
-    let (before, inner_len) = (sa.outer.len() + sa.prefix_len(), frame.len());
-    let filled = sa.filled(inner_len);
-    if frame.headroom() < before || frame.tailroom() < sa.room_behind(filled - inner_len) {
+    let before = sa.outer.len() + sa.prefix_len();
+    if frame.headroom() < before || frame.tailroom() < sa.room_behind() {
         return Err(DropReason::NoFrame);
     }
     let reserved = sa.sequence.next()?;
     let seq = reserved.number();
-    let iv = sa.layout.new_iv(seq, || ivs.next()).ok_or(DropReason::EngineRejected)?;
-    if config.decrement_ttl {
-        decrement_ttl(frame.data_mut(), info.flow.version);
-    }
     match sa.ah {
         None => {
-            let text = esp_text(sa, frame, info, filled, (seq, iv))?;
-            sa.fill_in::<Any>(job, text, (reserved, iv), inner_len);
+            let laid_out = transport::lay_out(sa, frame, info, seq, ivs);
+            let (text, iv) = laid_out.ok_or(DropReason::NoFrame)?;
+            sa.fill_in::<Any>(job, text, reserved, iv, len);
         }
         // What else ESP has beside its text, AH has in the packet.
         Some(ah) => {
+            let iv = sa.layout.new_iv(seq, || ivs.next()).ok_or(DropReason::EngineRejected)?;
             let covered = ah_covered(sa, ah, frame, info, seq)?;
             (job.text, job.header) = (covered.text, covered.header);
             job.op = Op::Seal(sa.layout.seal_nonce::<Any>(reserved, iv));
-            (job.context.note, job.context.value) = (inner_len as u32 | ah::MARK, seq.get());
+            OutboundTag::put(job, len, Remainder::AhFields, seq);
         }
     }
-    sa.count(inner_len, seq, now);
+    sa.count(len, seq, now);
     Ok(())
-}
-
-/// Lays out ESP around a packet. Returns what is to be encrypted.
-#[inline]
-fn esp_text(
-    sa: &OutboundSa,
-    frame: &mut Frame,
-    info: &PacketInfo,
-    filled: usize,
-    numbers: (SeqNum, Iv),
-) -> Result<Span, DropReason> {
-    let laid_out = match sa.mode {
-        Mode::Tunnel => lay_out_tunnel(sa, frame, info, filled, numbers),
-        Mode::Transport => transport::lay_out(sa, frame, info, numbers),
-    };
-    laid_out.ok_or(DropReason::NoFrame)
 }
 
 /// Puts AH into a packet. Returns what is to be authenticated.
@@ -335,7 +283,8 @@ fn ah_covered(
             let front = sa.outer.len();
             frame.grow_front(front + ah.header_len()).map_err(|_| DropReason::NoFrame)?;
             let total = frame.len();
-            let (tos, df) = outer_fields(sa, info, total);
+            let fits = is_within_path(sa, total);
+            let (tos, df) = sa.rules.apply(info.tos, info.dont_fragment, fits);
             sa.outer.write(frame.data_mut(), total, tos, df, ah::ident(seq));
             (front, info.flow.version.as_next_header())
         }
@@ -367,29 +316,9 @@ pub(super) fn decrement_ttl(packet: &mut [u8], version: IpVersion) {
     }
 }
 
-fn lay_out_tunnel(
-    sa: &OutboundSa,
-    frame: &mut Frame,
-    info: &PacketInfo,
-    filled: usize,
-    (seq, iv): (SeqNum, Iv),
-) -> Option<Span> {
-    let payload = frame.len();
-    let front = sa.outer.len();
-    let lengths = sa.layout.lengths();
-    let total = front + lengths.sealed_len(filled);
-    let before = front + lengths.prefix_len();
-    let packet = frame.enclose(before, total - before - payload).ok()?;
-    let next = info.flow.version.as_next_header();
-    let numbers = (sa.spi, seq, iv);
-    let text = sa.layout.write_esp(packet, front, (payload, filled), next, numbers)?;
-    let (tos, df) = outer_fields(sa, info, total);
-    sa.outer.write(packet, total, tos, df, seq.low() as u16);
-    Some(text)
-}
-
+/// True if an outer packet of `total` bytes is no longer than the path takes. It is longer only when it may be
+/// fragmented, see [`may_exceed_path`].
 #[inline]
-fn outer_fields(sa: &OutboundSa, info: &PacketInfo, total: usize) -> (Tos, bool) {
-    // Larger than the path only when it may be fragmented, see `may_exceed_path`.
-    sa.rules.apply(info.tos, info.dont_fragment, total <= sa.path_mtu as usize)
+const fn is_within_path(sa: &OutboundSa, total: usize) -> bool {
+    total <= sa.path_mtu as usize
 }

@@ -12,10 +12,11 @@ use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
 use super::ah::AhLayout;
 use super::form::Known;
+use super::idle::Idle;
 use super::layout::{Iv, Layout, UDP_HEADER};
 use super::lengths::Tunnel;
-use super::silence::Talker;
 use super::slab::HOT;
+use super::tag::{OutboundTag, Remainder};
 use crate::clock::Now;
 use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
@@ -46,9 +47,6 @@ pub(super) struct OuterTemplate {
     /// True if UDP follows on IPv6.
     is_udp6: bool,
 }
-
-/// Marks jobs, beside the inner packet's length, whose packets may need a UDP checksum.
-pub(super) const UDP6_MARK: u32 = 1 << 30;
 
 impl OuterTemplate {
     pub(super) fn new(spec: &OutboundSpec) -> Self {
@@ -91,10 +89,10 @@ impl OuterTemplate {
         }
     }
 
-    /// [`UDP6_MARK`], where it applies.
+    /// Work that is left on a sealed packet with these headers.
     #[inline]
-    fn mark(&self) -> u32 {
-        if self.is_udp6 { UDP6_MARK } else { 0 }
+    const fn remainder(&self) -> Remainder {
+        if self.is_udp6 { Remainder::UdpChecksum } else { Remainder::None }
     }
 
     /// Bytes before the ESP header.
@@ -289,14 +287,15 @@ impl OutboundSa {
         &self,
         job: &mut Job,
         text: Span,
-        (reserved, iv): (ReservedSeq, Iv),
+        reserved: ReservedSeq,
+        iv: Iv,
         inner_len: usize,
     ) {
         let seq = reserved.number();
         job.aad_len = self.layout.write_beside::<K>(&mut job.aad, self.spi, seq, iv);
         (job.text, job.header) = (text, self.layout.header());
         job.op = Op::Seal(self.layout.seal_nonce::<K>(reserved, iv));
-        (job.context.note, job.context.value) = (inner_len as u32 | self.outer.mark(), seq.get());
+        OutboundTag::put(job, inner_len, self.outer.remainder(), seq);
     }
 
     /// Counts a packet that got a number.
@@ -332,14 +331,14 @@ impl OutboundSa {
         }
     }
 
-    /// Bytes that a frame must have room for behind a payload filled up by `fill` bytes.
+    /// Bytes that a frame must have room for behind a payload that is not filled up.
     #[inline]
-    pub(super) fn room_behind(&self, fill: usize) -> usize {
+    pub(super) fn room_behind(&self) -> usize {
         match &self.ah {
             Some(ah) => ah.behind(),
             None => {
                 let lengths = self.layout.lengths();
-                fill + lengths.align() + esp::TRAILER_LEN + lengths.icv_len()
+                lengths.align() + esp::TRAILER_LEN + lengths.icv_len()
             }
         }
     }
@@ -383,7 +382,7 @@ impl OutboundSa {
     }
 }
 
-impl Talker for OutboundSa {
+impl Idle for OutboundSa {
     fn last_sent(&self) -> u64 {
         self.counters.last_packet_ns.get()
     }

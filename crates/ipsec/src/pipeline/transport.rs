@@ -9,7 +9,9 @@ use convoy_wire::{
 };
 
 use super::ah;
-use super::layout::Iv;
+use super::form::Any;
+use super::iv::IvSource;
+use super::layout::{Enclosure, Iv};
 use super::sa::OutboundSa;
 use crate::drop_reason::DropReason;
 
@@ -89,24 +91,26 @@ pub(super) fn open_up(
     if let Ok(view) = Ipv4View::parse(packet)
         && view.ident() == 0
     {
-        // Only whole packets come here, so that nobody misses the old one (RFC 6864 section 4).
+        // Only whole packets come here, so that the old one is not missed (RFC 6864 section 4).
         Ipv4Mut::new(packet).ok()?.set_ident(ah::ident(seq));
     }
     Some((header, info.flow.protocol))
 }
 
-/// Makes room behind the IP header and lays out ESP there. Returns what is to be encrypted.
+/// Makes room behind the IP header and lays out ESP there. Returns what is to be encrypted, and its IV.
 pub(super) fn lay_out(
     sa: &OutboundSa,
     frame: &mut Frame,
     info: &PacketInfo,
-    (seq, iv): (SeqNum, Iv),
-) -> Option<Span> {
+    seq: SeqNum,
+    ivs: &mut IvSource,
+) -> Option<(Span, Iv)> {
     let Place { header, protocol, next_header_at } = place(frame.data(), info)?;
-    let payload = frame.len().checked_sub(header)?;
+    let lengths = sa.layout.lengths();
+    let len = frame.len().checked_sub(header)?;
     let front = header + sa.outer.udp_len();
-    let grown = sa.outer.udp_len() + sa.layout.lengths().prefix_len();
-    let total = front + sa.layout.lengths().sealed_len(payload);
+    let before = front + lengths.prefix_len();
+    let (grown, total) = (before - header, front + lengths.sealed_len(len));
     frame.grow_front(grown).ok()?;
     frame.set_len(total).ok()?;
     let packet = frame.data_mut();
@@ -115,7 +119,10 @@ pub(super) fn lay_out(
     let outer = if sa.spec.encap.is_some() { Protocol::UDP } else { Protocol::ESP };
     patch_header(packet, next_header_at, outer, total)?;
     sa.outer.write_udp(packet, header, total);
-    sa.layout.write_esp(packet, front, (payload, payload), protocol, (sa.spi, seq, iv))
+    let pad = lengths.pad_len(len);
+    let enclosure = Enclosure { front, before, len, fill: 0, pad, next_header: protocol };
+    let iv = sa.layout.write_esp::<Any>(packet, &enclosure, sa.spi, seq, || ivs.next())?;
+    Some((enclosure.text(), iv))
 }
 
 /// Takes ESP out: moves the IP header to directly before the payload, which lies at

@@ -15,6 +15,8 @@ use crate::selector::Direction;
 pub(super) trait Watched {
     fn id(&self, slot: SaSlot) -> SaId;
     fn meter(&self) -> &Meter;
+    /// Counts a packet and says whether a threshold is reached.
+    fn count(&self, bytes: u64) -> bool;
     /// Notes that what was reached has been told.
     fn told(&mut self, reached: Reached);
     /// Compares the SA with its limits.
@@ -31,6 +33,11 @@ impl Watched for OutboundSa {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    #[inline(always)]
+    fn count(&self, bytes: u64) -> bool {
+        self.meter.count(&self.counters.usage, bytes)
     }
 
     fn told(&mut self, reached: Reached) {
@@ -53,6 +60,11 @@ impl Watched for InboundSa {
 
     fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    #[inline(always)]
+    fn count(&self, bytes: u64) -> bool {
+        self.meter.count(&self.counters.usage, bytes)
     }
 
     fn told(&mut self, reached: Reached) {
@@ -98,6 +110,14 @@ impl Watch {
             *telling = true;
             // Room was made for every slot once.
             self.telling.push(slot);
+        }
+    }
+
+    /// Counts a packet against the lifetime of its SA.
+    #[inline(always)]
+    pub(super) fn count(&mut self, slot: u32, sa: &mut impl Watched, bytes: u64, now: Now) {
+        if sa.count(bytes) {
+            self.look(slot, sa, now);
         }
     }
 

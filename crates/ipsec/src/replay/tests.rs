@@ -105,7 +105,7 @@ fn nothing_at_or_below_the_floor_is_accepted() {
 
 #[test]
 fn a_floor_only_rises_and_hands_a_window_on_to_its_successor() {
-    let floor = Floor::default();
+    let floor = ReplayFloor::default();
     let mut first = ReplayWindow::new(64, false, floor.get()).unwrap();
     accept(&mut first, 70).unwrap();
     floor.raise(first.right_edge());

@@ -43,7 +43,8 @@ impl Snapshot {
     pub fn use_between(
         &mut self,
         reqid: ReqId,
-        (local, remote): (IpAddr, IpAddr),
+        local: IpAddr,
+        remote: IpAddr,
         slot: Option<SaSlot>,
     ) {
         let version = IpVersion::of_addr(local);

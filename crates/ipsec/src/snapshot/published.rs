@@ -31,7 +31,7 @@ impl Published {
         // with the reader's Acquire, though the lock alone would do: the reader takes it as well.
         let generation = self.generation.fetch_add(1, Ordering::Release) + 1;
         drop(current);
-        // Not inside: what nobody else holds is freed here, and workers do not wait for that.
+        // Not inside: what no reader holds is freed here, and workers do not wait for that.
         drop(old);
         generation
     }
@@ -80,7 +80,7 @@ impl Reader {
     /// Takes a newer picture if there is one; returns the one it replaced.
     ///
     /// Waits for the first picture only, without which every packet would be dropped. Later ones
-    /// never make it wait: while somebody else holds the lock, the old picture stays until the next
+    /// never make it wait: while another thread holds the lock, the old picture stays until the next
     /// look.
     #[inline]
     pub fn refresh(&mut self) -> Option<Arc<Snapshot>> {

@@ -17,12 +17,12 @@ const FLOWS_V6: usize = 1 << 13;
 /// Places in which one flow can be.
 const WAYS: usize = 4;
 /// In an answer's epoch: its packets go on into another tunnel.
-const GOES_ON: u32 = 1 << 31;
+const TRANSIT: u32 = 1 << 31;
 
 /// Policies that recent flows were found to fall under, in memory of fixed size. One for each
 /// worker and direction.
 ///
-/// A flow is remembered with its whole key and compared with it, and hashed with a seed that nobody
+/// A flow is remembered with its whole key and compared with it, and hashed with a seed that no sender
 /// outside knows. When the policies change, everything is forgotten.
 #[derive(Debug)]
 pub struct FlowCache {
@@ -45,8 +45,8 @@ pub(super) struct Scratch {
     pub(super) v4: Vec<Probe<u32>>,
     pub(super) v6: Vec<Probe<u128>>,
     /// Of packets that come out of tunnels: where they may go on.
-    pub(super) onward_v4: Vec<Probe<u32>>,
-    pub(super) onward_v6: Vec<Probe<u128>>,
+    pub(super) transit_v4: Vec<Probe<u32>>,
+    pub(super) transit_v6: Vec<Probe<u128>>,
 }
 
 /// A packet's flow: its hash, and an IPv4 flow's words.
@@ -123,8 +123,8 @@ impl FlowCache {
                 hashed: Vec::with_capacity(CHUNK),
                 v4: Vec::with_capacity(CHUNK),
                 v6: Vec::with_capacity(CHUNK),
-                onward_v4: Vec::with_capacity(CHUNK),
-                onward_v6: Vec::with_capacity(CHUNK),
+                transit_v4: Vec::with_capacity(CHUNK),
+                transit_v6: Vec::with_capacity(CHUNK),
             },
         }
     }
@@ -135,7 +135,7 @@ impl FlowCache {
             return;
         }
         self.stamp = stamp;
-        self.epoch = self.epoch.wrapping_add(1) & !GOES_ON;
+        self.epoch = self.epoch.wrapping_add(1) & !TRANSIT;
         if self.epoch == 0 {
             // After 2³¹ changes an old answer would look new.
             *self = Self { stamp, ..Self::new(self.v4.len() * WAYS, self.v6.len() * WAYS) };
@@ -149,7 +149,7 @@ impl FlowCache {
         &mut self,
         keys: &[K],
         out: &mut [Option<Decision>],
-        mut goes_on: impl FnMut(usize),
+        mut on_transit: impl FnMut(usize),
     ) where
         K: AsRef<FlowKey>,
     {
@@ -172,11 +172,11 @@ impl FlowCache {
         }));
         let packets = keys.iter().map(AsRef::as_ref).zip(out).zip(&*hashed).zip(0..);
         for (((key, out), flow), at) in packets {
-            let is_onward = match key.version {
+            let is_transit = match key.version {
                 IpVersion::V4 => match find(&self.v4, flow.hash, self.epoch, &flow.v4) {
                     Some(way) => {
                         *out = way.decision;
-                        way.epoch & GOES_ON != 0
+                        way.epoch & TRANSIT != 0
                     }
                     None => {
                         v4.push(Probe::new(at, flow.hash, key));
@@ -186,7 +186,7 @@ impl FlowCache {
                 IpVersion::V6 => match find(&self.v6, flow.hash, self.epoch, key) {
                     Some(way) => {
                         *out = way.decision;
-                        way.epoch & GOES_ON != 0
+                        way.epoch & TRANSIT != 0
                     }
                     None => {
                         v6.push(Probe::new(at, flow.hash, key));
@@ -194,8 +194,8 @@ impl FlowCache {
                     }
                 },
             };
-            if is_onward {
-                goes_on(usize::from(at));
+            if is_transit {
+                on_transit(usize::from(at));
             }
         }
     }
@@ -205,15 +205,15 @@ impl FlowCache {
         &mut self,
         keys: &[K],
         out: &mut [Option<Decision>],
-        mut goes_on: impl FnMut(usize),
+        mut on_transit: impl FnMut(usize),
     ) where
         K: AsRef<FlowKey>,
     {
         let epoch = self.epoch;
         let mut note = |at: usize, is_so: bool| match is_so {
             true => {
-                goes_on(at);
-                epoch | GOES_ON
+                on_transit(at);
+                epoch | TRANSIT
             }
             false => epoch,
         };
@@ -221,7 +221,7 @@ impl FlowCache {
             let at = usize::from(probe.at);
             if let (Some(key), Some(out)) = (keys.get(at).map(AsRef::as_ref), out.get_mut(at)) {
                 *out = probe.found;
-                let epoch = note(at, probe.goes_on);
+                let epoch = note(at, probe.is_transit);
                 let way = Way { key: KeyV4::of(key), epoch, decision: probe.found };
                 put(&mut self.v4, probe.flow, way, &mut self.turn);
             }
@@ -230,7 +230,7 @@ impl FlowCache {
             let at = usize::from(probe.at);
             if let (Some(key), Some(out)) = (keys.get(at).map(AsRef::as_ref), out.get_mut(at)) {
                 *out = probe.found;
-                let epoch = note(at, probe.goes_on);
+                let epoch = note(at, probe.is_transit);
                 let way = Way { key: *key, epoch, decision: probe.found };
                 put(&mut self.v6, probe.flow, way, &mut self.turn);
             }
@@ -276,7 +276,7 @@ fn prefetch_set<K>(sets: &[Set<K>], hash: u64) {
 /// True if two answers are of the same epoch.
 #[inline]
 const fn is_of(epoch: u32, other: u32) -> bool {
-    (epoch ^ other) & !GOES_ON == 0
+    (epoch ^ other) & !TRANSIT == 0
 }
 
 #[inline]

@@ -1,11 +1,11 @@
 //! Packets that come out of a tunnel and go on into another one.
 //!
-//! What comes out of a tunnel is for the near side, or for a network behind another tunnel. The outbound
+//! What comes out of a tunnel is for the local side, or for a network behind another tunnel. The outbound
 //! policy that means the packet decides: one that protects or discards does so here, at once, unless the
-//! packet's destination is near. Where no such policy means it, or one bypasses it, the packet goes to the
+//! packet's destination is local. Where no such policy means it, or one bypasses it, the packet goes to the
 //! plain side, and the host decides about it.
 //!
-//! A destination is near if it is
+//! A destination is local if it is
 //!
 //! * an address of this host, or one that no router passes on;
 //! * in a network that this host is connected to and that is smaller than the policy's remote network;
@@ -13,9 +13,9 @@
 //!   for everything, unless the policy that decides has a remote network that is as small or smaller;
 //! * in both networks of the policy that decides, and its remote one is not the smaller.
 //!
-//! A spoke within the network of its hub is far for this reason: the hub's policy has the larger local
-//! network. A policy that discards is mostly for what nobody protects, from everywhere to everywhere: for it, the
-//! local networks of all policies that protect are near, where none of these has a remote network that is as
+//! A spoke within the network of its hub is remote for this reason: the hub's policy has the larger local
+//! network. A policy that discards is mostly for what no policy protects, from everywhere to everywhere: for it, the
+//! local networks of all policies that protect are local, where none of these has a remote network that is as
 //! small or smaller.
 
 use std::sync::Arc;
@@ -31,9 +31,9 @@ use crate::selector::{AddressSelector, Direction, Selector};
 pub struct KnownNetworks {
     /// Networks that the host is connected to, other than by tunnels, and its addresses as networks of one.
     pub own: Vec<Prefix>,
-    /// Networks that are far, for policies whose local and remote networks overlap. Empty: where both have an
-    /// address, it is near unless the remote network is the smaller.
-    pub far: Vec<Prefix>,
+    /// Networks that are remote, for policies whose local and remote networks overlap. Empty: where both have an
+    /// address, it is local unless the remote network is the smaller.
+    pub remote: Vec<Prefix>,
     /// Addresses that the host takes packets for.
     pub hosts: Vec<Prefix>,
     /// Nothing goes from tunnel to tunnel past the host.
@@ -44,7 +44,7 @@ pub struct KnownNetworks {
 #[derive(Debug)]
 struct Known {
     own: Networks<()>,
-    far: Networks<()>,
+    remote: Networks<()>,
 }
 
 /// Data of one database about packets from tunnel to tunnel, beside what its policies mean.
@@ -65,8 +65,9 @@ impl Transit {
             all.iter().for_each(|prefix| networks.change((*prefix).into(), |_| Some(())));
             networks
         };
-        self.known =
-            said.map(|said| Arc::new(Known { own: networks(&said.own), far: networks(&said.far) }));
+        self.known = said.map(|said| {
+            Arc::new(Known { own: networks(&said.own), remote: networks(&said.remote) })
+        });
     }
 
     /// True if anything goes from tunnel to tunnel.
@@ -111,21 +112,21 @@ impl Transit {
         !known.own.has_host(version, to)
             && !known.own.any(version, to, |own, ()| own.is_smaller(remote))
             && !is_beside()
-            && known.is_far(version, to, local, remote)
+            && known.is_remote(version, to, local, remote)
     }
 
     /// True if an address is behind a tunnel: a policy that protects has it in its remote network, and in no network
-    /// as small or smaller it is near.
+    /// as small or smaller it is local.
     pub(super) fn is_behind_tunnel(&self, flow: &FlowKey) -> bool {
         let Some(known) = &self.known else { return false };
         let (version, to) = (flow.version, number(flow.dst));
-        let is_nearer = |remote: Range| {
+        let is_more_local = |remote: Range| {
             known.own.any(version, to, |own, ()| !remote.is_smaller(own))
                 || self.locals.any(version, to, |local| !remote.is_smaller(local.range))
         };
         may_be_passed_on(flow)
             && !known.own.has_host(version, to)
-            && self.remotes.any(version, to, |remote| !is_nearer(remote.range))
+            && self.remotes.any(version, to, |remote| !is_more_local(remote.range))
     }
 
     /// True if a packet that came out of a tunnel bears a source that no other host may use.
@@ -139,13 +140,13 @@ impl Transit {
 
 impl Known {
     /// True if an address of a policy's remote network is on the remote side.
-    fn is_far(&self, version: IpVersion, to: u128, local: Range, remote: Range) -> bool {
+    fn is_remote(&self, version: IpVersion, to: u128, local: Range, remote: Range) -> bool {
         if !local.overlaps(remote) {
             true
-        } else if self.far.is_empty() {
+        } else if self.remote.is_empty() {
             !local.contains(to) || remote.is_smaller(local)
         } else {
-            self.far.any(version, to, |_, ()| true)
+            self.remote.any(version, to, |_, ()| true)
         }
     }
 }

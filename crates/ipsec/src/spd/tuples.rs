@@ -277,7 +277,7 @@ pub(super) struct Probe<A> {
     class: Class,
     open: bool,
     /// Inbound: it goes on into another tunnel.
-    pub(super) goes_on: bool,
+    pub(super) is_transit: bool,
 }
 
 impl<A: Address> Probe<A> {
@@ -285,8 +285,8 @@ impl<A: Address> Probe<A> {
     pub(super) fn new(at: u16, flow: u64, key: &FlowKey) -> Self {
         let (fields, class) = TupleKey::of(key);
         let (masked, hash) = (fields, 0);
-        let (best, found, open, goes_on) = (Rank::MAX, None, false, false);
-        Self { fields, masked, hash, best, found, at, flow, class, open, goes_on }
+        let (best, found, open, is_transit) = (Rank::MAX, None, false, false);
+        Self { fields, masked, hash, best, found, at, flow, class, open, is_transit }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A snapshot that differs from its predecessor in one entry shares everything else with it, so
 //! making it costs the same whatever the number of entries, and a reader finds what changed by
-//! comparing pointers. A table that nobody shares is changed in place.
+//! comparing pointers. A table that is not shared is changed in place.
 
 mod hash;
 mod map;

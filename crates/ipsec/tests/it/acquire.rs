@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Pair, Setup, inner_with, protect_all, spd};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
-use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec, ReqId, SaSlot, SaSpec};
+use convoy_ipsec::sa::{Endpoints, InboundSpec, Mode, OutboundSpec, ReqId, SaSlot, SaSpec};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::Snapshot;
@@ -268,7 +268,6 @@ fn between(remote: &str, spi: u32) -> Arc<OutboundSpec> {
 #[test]
 fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
     let mut pair = Pair::new(&Setup::default());
-    let ends = |sa: &OutboundSpec| (sa.endpoints.local, sa.endpoints.remote);
     let sas = [between("10.2.0.1", 0x2001), between("10.2.1.1", 0x2002)];
     let mut snapshot = Snapshot::new(everything());
     snapshot.make_on_demand_between(ReqId(1));
@@ -278,7 +277,8 @@ fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
     let mut sent = Vec::new();
     for (slot, sa) in (0..).map(SaSlot).zip(&sas) {
         snapshot.add_outbound(slot, sa.clone()).unwrap();
-        snapshot.use_between(ReqId(1), ends(sa), Some(slot));
+        let Endpoints { local, remote } = sa.endpoints;
+        snapshot.use_between(ReqId(1), local, remote, Some(slot));
         pair.left_published.publish(snapshot.clone());
         let (wire, _) = pair.protect(&[]);
         sent.extend(wire.iter().map(|packet| packet[20..24].to_vec()));
@@ -287,7 +287,8 @@ fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
     let (wire, _) = pair.protect(&[packet(1, 3), packet(0, 4), packet(1, 5)]);
     let to: Vec<_> = wire.iter().map(|packet| (packet[18], packet[23])).collect();
     assert_eq!(to, [(1, 2), (0, 1), (1, 2)]);
-    snapshot.use_between(ReqId(1), ends(&sas[0]), None);
+    let Endpoints { local, remote } = sas[0].endpoints;
+    snapshot.use_between(ReqId(1), local, remote, None);
     pair.left_published.publish(snapshot);
     assert_eq!(pair.protect(&[packet(0, 6), packet(1, 7)]).0.len(), 1);
     pair.left.release(pair.now, &mut pair.pool);

@@ -62,7 +62,7 @@ fn judge(reason: DropReason, mut pair: Pair) {
     pair.assert_no_leak();
 }
 
-/// The case of a reason. Whoever adds a reason adds its case here.
+/// The case of a reason. A new reason has its case here.
 fn case(reason: DropReason) -> Case {
     use Case::{Plain, Play, Wire, Worker};
     const WIRE_DROPS: &str = include_str!("../../../runtime/tests/it/wire_drops.rs");
@@ -327,7 +327,7 @@ impl Synchronous for Refusing {
 fn refusing_engine() -> Pair {
     let mut pair = Pair::new(&Setup::default());
     let mut parts = crate::common::pipeline_parts(&pair.left_published, false, 0);
-    parts.engine = Front::at_once(Box::new(Refusing));
+    parts.engine = Front::synchronous(Box::new(Refusing));
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);
     pair.protect(&[inner(false, 9)]);

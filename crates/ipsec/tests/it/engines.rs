@@ -126,7 +126,7 @@ impl Synchronous for Choosy {
 fn what_a_synchronous_engine_rejects_is_dropped_under_its_reason() {
     let mut pair = Pair::new(&Setup::default());
     let mut parts = pipeline_parts(&pair.left_published, false, 0);
-    parts.engine = Front::at_once(Box::<Choosy>::default());
+    parts.engine = Front::synchronous(Box::<Choosy>::default());
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);
     let packets: Vec<_> = (0..1000).map(|n| inner(false, n % 700)).collect();

@@ -96,7 +96,7 @@ fn another_port_or_address_of_an_authentic_packet_is_told() {
     pair.assert_no_leak();
 }
 
-/// Whoever can send datagrams could else lead an SA's packets to where they like.
+/// Any sender of datagrams could else lead an SA's packets to where they like.
 #[test]
 fn what_is_forged_or_came_before_is_not_told() {
     let mut pair = Pair::new(&encap());
@@ -134,7 +134,7 @@ fn an_sa_is_told_of_at_most_once_a_second_with_the_newest_place() {
     assert_eq!(told(&mut pair), []);
     pair.now.0 += 1;
     assert_eq!(pair.open(&from(310..320, 1)).len(), 10);
-    // Nobody has listened for a second: what is told then is where the peer is now.
+    // Control has not listened for a second: what is told then is where the peer is now.
     pair.now.0 += 1_000_000_000;
     assert_eq!(pair.open(&from(320..330, 2)).len(), 10);
     assert_eq!(told(&mut pair), [at("192.0.2.1", 2)]);
@@ -172,7 +172,7 @@ fn an_sa_that_follows_its_peer_has_nothing_more_to_tell() {
     pair.assert_no_leak();
 }
 
-/// RFC 3948 is not in play: in a tunnel the source goes no further, and nobody has to know.
+/// RFC 3948 is not in play: in a tunnel the source goes no further, and no daemon has to know.
 #[test]
 fn without_encapsulation_nothing_is_told() {
     for setup in [Setup::default(), v6(false)] {

@@ -466,7 +466,7 @@ fn among_thousands_of_sas_each_packet_finds_its_own() {
     fill(&pair.right_published).unwrap();
     let (mut wire, _) = pair.protect(&vec![inner(false, 30); 20]);
     assert_eq!(numbers(&wire), (1..=20).collect::<Vec<_>>());
-    // Of a neighbour's SPI, whose key is the same but whose header the ICV covers; of nobody's.
+    // Of a neighbour's SPI, whose key is the same but whose header the ICV covers; of no SA's.
     wire[3][23] ^= 2;
     wire[4][20] = 0xee;
     assert_eq!(pair.open(&wire).len(), 18);

@@ -28,7 +28,7 @@ fn iv(suite: EspSuite, packet: &[u8]) -> Vec<u8> {
     packet[ESP + 8..ESP + suite.layout().prefix_len()].to_vec()
 }
 
-/// One key, two lives: what was used before a restart is not used again (RFC 4106 section 3.1,
+/// One key, two runs: what was used before a restart is not used again (RFC 4106 section 3.1,
 /// RFC 3602 section 3).
 #[test]
 fn no_iv_comes_twice_under_one_key_restarts_included() {
@@ -42,7 +42,7 @@ fn no_iv_comes_twice_under_one_key_restarts_included() {
             let mut pair = Pair::new(&Setup { start, ..setup.clone() });
             let (wire, _) = pair.protect(&packets);
             ivs.extend(wire.iter().map(|packet| iv(suite, packet)));
-            // The next life begins behind what the lease says was used.
+            // The next run begins behind what the lease says was used.
             start = pair.out.lease.used().get() + 1;
             pair.assert_no_leak();
         }

@@ -71,7 +71,7 @@ fn packets(setup: &Setup) -> Vec<Vec<u8>> {
         if !is_v6 {
             let mut whole = packet.clone();
             whole[6] |= 0x40;
-            // Nobody looks at the checksum here.
+            // The checksum is not looked at here.
             all.push(whole);
         }
         all.push(packet);
@@ -167,7 +167,7 @@ fn policies_decide_as_in_the_pipeline() {
         check(&mut pair, &packet);
         pair.assert_no_leak();
     }
-    // What is for the link alone, whoever sends it; one beyond that is an ordinary stranger.
+    // What is for the link alone, from any sender; one beyond that is an ordinary stranger.
     for (v6, to, expected) in [
         (true, "ff02::16", DropReason::LinkLocal),
         (true, "fe80::1", DropReason::LinkLocal),

@@ -181,7 +181,7 @@ impl Gate {
                     self.pool.free(frame);
                 }
                 let Self { outbound, inbound, now, pool, handoff, .. } = self;
-                outbound.forward(*now, pool, inbound.onward(), handoff);
+                outbound.forward(*now, pool, inbound.transit(), handoff);
                 self.drain(&mut out);
                 let under_way = self.inbound.in_flight() + self.outbound.in_flight();
                 if input.is_empty() && under_way == 0 {
@@ -213,7 +213,7 @@ impl Gate {
     }
 
     fn know(&self, networks: &KnownNetworks) {
-        self.change(|next| next.spd_mut().send_on(Some(networks)));
+        self.change(|next| next.spd_mut().set_transit(Some(networks)));
     }
 }
 
@@ -236,7 +236,7 @@ impl Net {
         let spoke =
             |end, net| Gate::new(arena, setup, picture(setup, end, &[HUB], between(net, ALL, 1)));
         let mut hub = picture(setup, HUB, &[A, B], policies);
-        hub.spd_mut().send_on(Some(&own(&["10.0.0.0/24", "10.0.0.1/32", "192.0.2.0/24"])));
+        hub.spd_mut().set_transit(Some(&own(&["10.0.0.0/24", "10.0.0.1/32", "192.0.2.0/24"])));
         Self { a: spoke(A, NET_A), b: spoke(B, NET_B), hub: Gate::new(arena, setup, hub), arena }
     }
 
@@ -328,7 +328,7 @@ fn spokes_reach_each_other_through_the_hub_alone() {
 #[test]
 fn what_is_near_goes_to_the_plain_side() {
     let mut net = Net::new(&Setup::default());
-    let near = [
+    let local = [
         "10.0.0.1",
         "10.0.0.77",
         "192.0.2.9",
@@ -340,13 +340,13 @@ fn what_is_near_goes_to_the_plain_side() {
         "169.254.0.1",
         "255.255.255.255",
     ];
-    let near: Vec<_> = near.iter().map(|to| inner_with(false, HOST_A[0], to, b"?", 0)).collect();
-    let out = net.at_hub(&near);
-    assert_eq!((out.plain, out.wire.len()), (near, 0));
-    let near = ["fe80::1", "ff02::5", "2001:db8:3::1", "::1"];
-    let near: Vec<_> = near.iter().map(|to| inner_with(true, HOST_A[1], to, b"?", 0)).collect();
-    let out = net.at_hub(&near);
-    assert_eq!((out.plain, out.wire.len()), (near, 0));
+    let local: Vec<_> = local.iter().map(|to| inner_with(false, HOST_A[0], to, b"?", 0)).collect();
+    let out = net.at_hub(&local);
+    assert_eq!((out.plain, out.wire.len()), (local, 0));
+    let local = ["fe80::1", "ff02::5", "2001:db8:3::1", "::1"];
+    let local: Vec<_> = local.iter().map(|to| inner_with(true, HOST_A[1], to, b"?", 0)).collect();
+    let out = net.at_hub(&local);
+    assert_eq!((out.plain, out.wire.len()), (local, 0));
     // It may go back to where it came from, as a router sends it.
     let back = inner_with(false, HOST_A[0], "10.1.9.9", b"?", 0);
     let out = net.at_hub(&[back]);
@@ -368,7 +368,7 @@ fn own_networks_come_and_go_while_packets_flow() {
     // To all of it: then the policy is meant.
     net.hub.know(&own(&NET_B));
     assert_eq!(net.at_hub(&packets).wire.len(), 2);
-    net.hub.change(|next| next.spd_mut().send_on(None));
+    net.hub.change(|next| next.spd_mut().set_transit(None));
     assert_eq!(net.at_hub(&packets).plain, packets);
     // A source that only the host may have is for the host to judge.
     net.hub.know(&own(&["10.1.0.5/32", "2001:db8:1::5/128"]));
@@ -405,11 +405,13 @@ fn listed_networks_say_what_is_far_where_the_sides_of_a_policy_overlap() {
     let everything = || [between(ALL, ALL, 1), between(["10.0.0.0/8", "::/0"], NET_B, 2)].concat();
     let mut net = Net::with(&Setup::default(), everything());
     let to = |to: &str| inner_with(false, HOST_A[0], to, b"?", 0);
-    // Without a list: nobody can say on which side it is. B's is the smaller side.
+    // Without a list: it cannot be said on which side it is. B's is the smaller side.
     let out = net.at_hub(&[to("198.51.100.7")]);
     assert_eq!((out.plain.len(), out.wire.len()), (1, 0));
-    net.hub
-        .know(&KnownNetworks { far: vec![prefix("198.51.100.0/24")], ..KnownNetworks::default() });
+    net.hub.know(&KnownNetworks {
+        remote: vec![prefix("198.51.100.0/24")],
+        ..KnownNetworks::default()
+    });
     let out = net.at_hub(&[to("198.51.100.7"), to("198.51.101.7")]);
     assert_eq!((out.plain, out.wire.len()), (vec![to("198.51.101.7")], 1));
     net.assert_no_leak();
@@ -575,7 +577,7 @@ fn networks_are_compared_by_size_where_policies_have_ranges() {
         AddressSelector::Range(AddressRange::new(first, last).unwrap())
     };
     let nearly_ten = range("10.0.0.1", "10.255.255.254");
-    // B has nearly all of 10.0.0.0/8: the hub's LAN 10.0.0.0/24 is near all the same.
+    // B has nearly all of 10.0.0.0/8: the hub's LAN 10.0.0.0/24 is local all the same.
     let action = PolicyAction::Protect { reqid: ReqId(2) };
     let mut to_b = policy(Direction::Outbound, ALL[0], NET_B[0], action);
     to_b.selector.remote = nearly_ten;
@@ -584,7 +586,7 @@ fn networks_are_compared_by_size_where_policies_have_ranges() {
     let out = net.at_hub(&[to("10.0.0.77"), to("10.9.9.9")]);
     assert_eq!((out.plain, out.wire.len()), (vec![to("10.0.0.77")], 1));
     net.assert_no_leak();
-    // The hub's own side is nearly all of it, beside a tunnel for everything: B's network is far.
+    // The hub's own side is nearly all of it, beside a tunnel for everything: B's network is remote.
     let mut beside = between(ALL, ALL, 1);
     beside.iter_mut().for_each(|policy| policy.selector.local = nearly_ten);
     let beside = beside.into_iter().take(1);
@@ -707,7 +709,7 @@ fn messages_that_no_policy_means_are_not_sent_in_clear_to_senders_behind_tunnels
     assert_eq!(out, Out::default());
     assert_eq!(net.hub.counters.icmp_sent.get(), 3);
     assert_eq!(net.hub.dropped(DropReason::NoPolicy), 3);
-    // Near senders hear it, though no policy means that either.
+    // Local senders are told, though no policy means that either.
     let out = net.hub.send(&[with_df(inner_with(false, "10.0.0.77", HOST_B[0], &[7; 1500], 0))]);
     assert_eq!((out.wire.len(), out.plain.len()), (0, 1));
     net.assert_no_leak();
@@ -737,7 +739,7 @@ fn a_loop_between_two_hubs_ends_with_the_hop_limit() {
         };
         let hub = |end, peer: u8| {
             let mut picture = picture(&setup, end, &[peer], policies());
-            picture.spd_mut().send_on(Some(&own(&["203.0.113.0/24"])));
+            picture.spd_mut().set_transit(Some(&own(&["203.0.113.0/24"])));
             picture
         };
         let mut left = Gate::new(net.arena, &setup, hub(A, HUB));
@@ -769,8 +771,8 @@ fn what_was_between_two_hosts_has_arrived() {
     let mut net = Net::new(&setup);
     let both = |end: u8, peer: u8| {
         let mut picture = picture(&setup, end, &[peer], between(ALL, ALL, 1));
-        let far = vec![prefix("192.0.2.0/24")];
-        picture.spd_mut().send_on(Some(&KnownNetworks { far, ..KnownNetworks::default() }));
+        let remote = vec![prefix("192.0.2.0/24")];
+        picture.spd_mut().set_transit(Some(&KnownNetworks { remote, ..KnownNetworks::default() }));
         picture
     };
     net.a = Gate::new(net.arena, &setup, both(A, HUB));
@@ -817,9 +819,9 @@ fn what_comes_out_on_another_interface_is_for_routes_to_lead() {
 fn what_is_said_to_become_of_a_packet_becomes_of_it() {
     let mut net = Net::new(&Setup::default());
     for (to, expected) in [
-        (HOST_B[0], Outcome::SentOn),
+        (HOST_B[0], Outcome::Transit),
         ("10.0.0.7", Outcome::Accepted),
-        (HOST_A[0], Outcome::SentOn),
+        (HOST_A[0], Outcome::Transit),
     ] {
         let packet = inner_with(false, HOST_A[0], to, b"?", 0);
         let flow = parse_packet(&packet).unwrap().flow;
@@ -827,7 +829,7 @@ fn what_is_said_to_become_of_a_packet_becomes_of_it() {
         let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, net.hub.now);
         assert_eq!(said.outcome, expected);
         let out = net.at_hub(&[packet]);
-        assert_eq!(out.wire.len(), usize::from(expected == Outcome::SentOn));
+        assert_eq!(out.wire.len(), usize::from(expected == Outcome::Transit));
     }
     net.assert_no_leak();
 }
@@ -869,12 +871,12 @@ fn hostile_packets_out_of_a_tunnel_are_judged_and_never_looped() {
     let out = net.hub.receive(&wire);
     let refused: u64 = net.hub.counters.drops.iter().map(|(_, n)| n).sum();
     let accepted = net.hub.counters.inbound_packets.get();
-    let sent_on = net.hub.counters.transit_packets.get();
+    let in_transit = net.hub.counters.transit_packets.get();
     let late = net.hub.dropped(DropReason::TtlExpired);
-    assert_eq!(accepted - sent_on, out.plain.len() as u64);
-    assert!(sent_on > 100 && late > 0, "{sent_on} {late}");
+    assert_eq!(accepted - in_transit, out.plain.len() as u64);
+    assert!(in_transit > 100 && late > 0, "{in_transit} {late}");
     let answers = net.hub.counters.icmp_sent.get();
-    assert_eq!(out.wire.len() as u64, sent_on - late + answers);
+    assert_eq!(out.wire.len() as u64, in_transit - late + answers);
     assert!(accepted + refused >= hostile.len() as u64);
     net.assert_no_leak();
 }

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use ping::{Ping, PingReport, PingTrouble};
+pub use ping::{Ping, PingProblem, PingReport};
 pub use tcp::{TcpBulk, TcpFlow, TcpReport};
 pub use udp::{Rate, UdpFlow, UdpPaced, UdpReport};
 

@@ -52,13 +52,13 @@ pub struct PingReport {
     /// Round trip of every answered request, in the order of arrival.
     pub round_trips: Vec<Duration>,
     /// Requests the own kernel would not send, and ICMP errors that came for others.
-    pub troubles: Vec<PingTrouble>,
+    pub problems: Vec<PingProblem>,
 }
 
 /// Cause of a missing answer, as far as someone said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PingTrouble {
+pub enum PingProblem {
     /// A router says it is too big: its next link takes so many bytes (RFC 1191, RFC 8201).
     TooBig {
         /// MTU in bytes of the link it did not fit into; 0 from a router that does not tell.
@@ -166,7 +166,7 @@ impl Run<'_> {
                 self.ask();
                 continue;
             }
-            let settled = self.report.received + self.report.troubles.len() as u64;
+            let settled = self.report.received + self.report.problems.len() as u64;
             if all_asked && (settled >= self.report.sent || watch.cancelled()) {
                 break;
             }
@@ -209,7 +209,7 @@ impl Run<'_> {
             Err(e) => {
                 self.report.sent += 1;
                 let errno = e.raw_os_error().unwrap_or(0);
-                self.report.troubles.push(PingTrouble::Refused { errno });
+                self.report.problems.push(PingProblem::Refused { errno });
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -242,10 +242,10 @@ impl Run<'_> {
                 is_ours
             }
             (true, 3 | 11) | (false, 1..=4) if self.is_ours(rest) => {
-                self.report.troubles.push(match (v4, kind, code) {
-                    (true, 3, 4) => PingTrouble::TooBig { mtu: u16::from_be_bytes([c, d]).into() },
-                    (false, 2, _) => PingTrouble::TooBig { mtu: u32::from_be_bytes([a, b, c, d]) },
-                    _ => PingTrouble::Unreachable { kind, code },
+                self.report.problems.push(match (v4, kind, code) {
+                    (true, 3, 4) => PingProblem::TooBig { mtu: u16::from_be_bytes([c, d]).into() },
+                    (false, 2, _) => PingProblem::TooBig { mtu: u32::from_be_bytes([a, b, c, d]) },
+                    _ => PingProblem::Unreachable { kind, code },
                 });
                 true
             }

@@ -67,7 +67,7 @@ pub struct TcpFlow {
     /// Segments the sender's namespace sent again meanwhile. Not each was lost: where a stream moves
     /// between processors, packets overtake one another and are sent again needlessly.
     pub retransmits: u64,
-    /// Streams that did not come to their proper end: reset, or stuck until patience ended.
+    /// Streams that did not come to their proper end: reset, or stuck until the timeout.
     pub broken: u16,
 }
 

@@ -95,7 +95,7 @@ pub struct UdpReport {
 impl UdpReport {
     /// Datagrams lost, both ways together, beyond the packets that the kernel counted as dropped for want
     /// of room meanwhile (see [`crate::Topology::counting_drops`]). On a busy machine queues are full
-    /// while their readers wait for a processor, and that is nobody's fault; on a quiet one this is all
+    /// while their readers wait for a processor, and that is no fault; on a quiet one this is all
     /// that was lost.
     #[must_use]
     pub fn lost_beyond(&self, dropped: u64) -> u64 {

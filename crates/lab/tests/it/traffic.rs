@@ -10,7 +10,7 @@ use std::{
 use crate::common::{FAMILIES, NEVER, alone, build, nameless, seconds};
 use convoy_lab::{
     Capture, CaptureConfig, Family, LabError, Topology, TopologyConfig, WIRE_LINK,
-    traffic::{Direction, Ping, PingTrouble, Rate, TcpBulk, UdpPaced, Watch},
+    traffic::{Direction, Ping, PingProblem, Rate, TcpBulk, UdpPaced, Watch},
     wire_report,
 };
 use pcap_parser::{Linktype, parse_pcap_frame_be, parse_pcap_header};
@@ -43,7 +43,7 @@ fn every_ping_is_answered_in_both_families() {
         let report = ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap();
         assert_eq!((report.sent, report.received, report.lost()), (5, 5, 0), "{report:?}");
         assert_eq!((report.duplicates, report.damaged), (0, 0));
-        assert_eq!(report.troubles, []);
+        assert_eq!(report.problems, []);
         let (min, mean, max) = report.min_mean_max().unwrap();
         assert!(min <= mean && mean <= max);
     }
@@ -59,7 +59,7 @@ fn without_routes_between_the_gateways_nothing_arrives() {
         let report = ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap();
         assert_eq!((report.received, report.lost()), (0, 2));
         assert!(
-            report.troubles.iter().any(|t| matches!(t, PingTrouble::Unreachable { .. })),
+            report.problems.iter().any(|t| matches!(t, PingProblem::Unreachable { .. })),
             "{report:?}"
         );
         let bulk = TcpBulk { connect: seconds(0.3), ..TcpBulk::new(to, seconds(0.2)) };
@@ -186,16 +186,16 @@ fn a_too_big_ping_is_answered_with_the_mtu_of_the_wire() {
         let to = lab.b.host_address(family);
         let ping = Ping { count: 1, payload: 1400, ..Ping::new(to) };
         // A kernel limits how many such answers it gives, those of other tests counted in (icmp_msgs_per_sec).
-        let troubles = || ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap().troubles;
-        let told = (0..5).map(|_| troubles()).find(|troubles| !troubles.is_empty());
-        assert_eq!(told.unwrap_or_default(), [PingTrouble::TooBig { mtu: 1300 }]);
+        let problems = || ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap().problems;
+        let told = (0..5).map(|_| problems()).find(|problems| !problems.is_empty());
+        assert_eq!(told.unwrap_or_default(), [PingProblem::TooBig { mtu: 1300 }]);
         // The host has learned the path MTU and sends fragments from now on.
         // (Over IPv6 the far host has to learn it too, at the price of its first answer.)
         let ping = Ping { count: 2, ..ping };
         let report = ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap();
         let expected = if family == Family::V4 { 2 } else { 1 };
         assert_eq!((report.received, report.damaged), (expected, 0), "{report:?}");
-        assert_eq!(report.troubles, []);
+        assert_eq!(report.problems, []);
     }
 }
 

@@ -47,7 +47,7 @@ const FLAGS: [u16; 2] = [4, 5];
 /// `TCP_CONNTRACK_SYN_SENT`, `TCP_CONNTRACK_ESTABLISHED`.
 const SYN_SENT: u8 = 1;
 const ESTABLISHED: u8 = 3;
-/// `IP_CT_TCP_FLAG_BE_LIBERAL`, as value and mask: which windows were offered nobody has seen.
+/// `IP_CT_TCP_FLAG_BE_LIBERAL`, as value and mask: the offered windows were not seen.
 const LIBERAL: [u8; 2] = [8, 8];
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;

@@ -7,7 +7,7 @@ use netlink_packet_netfilter::nftables::{
 
 use super::{
     cover::{Cover, Difference, Range},
-    elements::{self, Element, Shown},
+    elements::{self, Change, Element, Shown},
     expression::{
         Expression, NETWORK, TRANSPORT, V4, V6, equal, found_in, meta, not_found_in, payload,
     },
@@ -58,18 +58,23 @@ impl AddressSet {
     /// Fills the set, which is empty.
     #[must_use]
     pub fn fill(self, table: &str, cover: &Cover) -> Vec<Order> {
-        self.orders(table, cover.ranges(), true)
+        self.orders(table, cover.ranges(), Change::Add)
     }
 
     /// Changes what the set holds.
     #[must_use]
     pub fn change(self, table: &str, difference: &Difference) -> Vec<Order> {
-        let mut orders = self.orders(table, difference.removed(), false);
-        orders.extend(self.orders(table, difference.added(), true));
+        let mut orders = self.orders(table, difference.removed(), Change::Remove);
+        orders.extend(self.orders(table, difference.added(), Change::Add));
         orders
     }
 
-    fn orders(self, table: &str, ranges: impl Iterator<Item = Range>, add: bool) -> Vec<Order> {
+    fn orders(
+        self,
+        table: &str,
+        ranges: impl Iterator<Item = Range>,
+        change: Change,
+    ) -> Vec<Order> {
         let mut elements = Vec::new();
         for (from, to) in ranges {
             elements.push(self.element(from, SetElementFlags::empty()));
@@ -78,7 +83,7 @@ impl AddressSet {
                 elements.push(self.element(to.saturating_add(1), SetElementFlags::IntervalEnd));
             }
         }
-        elements::orders(table, self.name, elements, add)
+        elements::orders(table, self.name, elements, change)
     }
 
     fn element(self, address: u128, flags: SetElementFlags) -> Element {

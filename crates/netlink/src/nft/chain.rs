@@ -34,12 +34,6 @@ pub enum Place {
     Routing(i32),
 }
 
-impl From<(InetHookNumber, i32)> for Place {
-    fn from((hook, priority): (InetHookNumber, i32)) -> Self {
-        Self::At(hook, priority)
-    }
-}
-
 impl Place {
     fn attributes(self) -> Vec<ChainAttribute> {
         let (kind, hook, priority) = match self {
@@ -59,14 +53,9 @@ impl Place {
 }
 
 /// A chain and its rules. Chains that these jump to must be there.
-pub fn chain(
-    table: &str,
-    name: &str,
-    place: impl Into<Place>,
-    rules: Vec<Vec<Expression>>,
-) -> Vec<Order> {
+pub fn chain(table: &str, name: &str, place: Place, rules: Vec<Vec<Expression>>) -> Vec<Order> {
     let named = [ChainAttribute::Table(table.into()), ChainAttribute::Name(name.into())];
-    let attributes = named.into_iter().chain(place.into().attributes()).collect();
+    let attributes = named.into_iter().chain(place.attributes()).collect();
     let new = Order::make(NfTablesMessage::NewChain(ChainMessage { attributes }));
     let rules = rules.into_iter().map(|expressions| rule(table, name, expressions));
     core::iter::once(new).chain(rules).collect()

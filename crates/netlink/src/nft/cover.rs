@@ -76,13 +76,14 @@ impl Cover {
 
     /// True if some address of a range is covered.
     #[must_use]
-    pub fn overlaps(&self, (from, to): Range) -> bool {
+    pub fn overlaps(&self, range: Range) -> bool {
+        let (from, to) = range;
         self.ranges.range(..=to).next_back().is_some_and(|(_, end)| *end >= from)
     }
 
-    /// Makes `closed` all that is covered between `from` and `to`, both included. `closed` is in
-    /// order and lies between them.
-    pub fn set(&mut self, (from, to): Range, closed: &[Range], note: &mut Difference) {
+    /// Makes `closed` all that is covered within `range`. `closed` is in order and lies within it.
+    pub fn set(&mut self, range: Range, closed: &[Range], note: &mut Difference) {
+        let (from, to) = range;
         // Neighbours that touch the place are joined with what comes there.
         let reach = (from.saturating_sub(1), to.saturating_add(1));
         let old: Vec<Range> = self
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_numbers_are_no_trouble() {
+    fn the_ends_of_the_numbers_are_no_problem() {
         let mut cover = Cover::default();
         let mut note = Difference::default();
         cover.set((0, u128::MAX), &[(0, u128::MAX)], &mut note);

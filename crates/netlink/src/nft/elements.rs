@@ -26,8 +26,17 @@ pub const DATA_VALUE: u16 = 1;
 /// An element of a set, as it is said to the kernel.
 pub type Element = ListAttribute<SetElementAttribute>;
 
+/// Change of a set's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Puts them into the set.
+    Add,
+    /// Takes them out of it.
+    Remove,
+}
+
 /// Puts elements into a set or takes them out of it, in as many messages as that needs.
-pub fn orders(table: &str, set: &str, elements: Vec<Element>, add: bool) -> Vec<Order> {
+pub fn orders(table: &str, set: &str, elements: Vec<Element>, change: Change) -> Vec<Order> {
     let mut orders = Vec::new();
     let mut elements = elements.into_iter().peekable();
     while elements.peek().is_some() {
@@ -40,10 +49,9 @@ pub fn orders(table: &str, set: &str, elements: Vec<Element>, add: bool) -> Vec<
         let mut attributes = named(table, set);
         attributes.push(SetElementList::Elements(some));
         let message = SetElementMessage { attributes };
-        orders.push(if add {
-            Order::make(NfTablesMessage::NewSetElement(message))
-        } else {
-            Order::plain(NfTablesMessage::DeleteSetElement(message))
+        orders.push(match change {
+            Change::Add => Order::make(NfTablesMessage::NewSetElement(message)),
+            Change::Remove => Order::plain(NfTablesMessage::DeleteSetElement(message)),
         });
     }
     orders

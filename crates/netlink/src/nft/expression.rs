@@ -1,5 +1,6 @@
 //! Expressions of rules: what `nft` compiles its language to.
 
+use convoy_wire::icmp::NEIGHBOUR_DISCOVERY;
 use netlink_packet_netfilter::nftables::{
     Bitwise, Cmp, DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute,
     Lookup, Meta, MetaKey, Operator, Payload, Register, Verdict, VerdictAttribute,
@@ -27,8 +28,7 @@ pub const UDP: u8 = 17;
 pub const ICMPV6: u8 = 58;
 /// `NFT_LOOKUP_F_INV`.
 const INVERTED: u32 = 1;
-/// Router Solicitation to Redirect (RFC 4861 section 4), sent with this hop limit.
-const NEIGHBOUR_DISCOVERY: [u8; 2] = [133, 137];
+/// Hop limit of Neighbour Discovery (RFC 4861 section 4).
 const NEIGHBOUR_HOP_LIMIT: u8 = 255;
 
 /// A step of a rule.
@@ -44,12 +44,12 @@ pub fn is_neighbour_discovery() -> Vec<Expression> {
         payload(NETWORK, 7, 1),
         equal(vec![NEIGHBOUR_HOP_LIMIT]),
         payload(TRANSPORT, 0, 1),
-        compare(Operator::GreatherThanEqual, vec![NEIGHBOUR_DISCOVERY[0]]),
-        compare(Operator::LessThanEqual, vec![NEIGHBOUR_DISCOVERY[1]]),
+        compare(Operator::GreatherThanEqual, vec![*NEIGHBOUR_DISCOVERY.start()]),
+        compare(Operator::LessThanEqual, vec![*NEIGHBOUR_DISCOVERY.end()]),
     ]
 }
 
-/// Goes on if a process of this host sends the packet: sockets of the kernel are nobody's, as are packets that it passes on.
+/// Goes on if a process of this host sends the packet: sockets of the kernel are of no process, as are packets that it passes on.
 pub fn is_of_process() -> Expression {
     meta(MetaKey::SocketUserId)
 }

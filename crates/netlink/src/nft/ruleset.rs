@@ -1,4 +1,4 @@
-//! Effects of all rules of a network namespace on marks and on flows, whoever made them.
+//! Effects of all rules of a network namespace on marks and on flows, of all programs.
 
 mod flows;
 

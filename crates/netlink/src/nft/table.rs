@@ -12,7 +12,7 @@ pub fn table(name: &str, flags: TableFlags, replace: bool) -> Vec<Order> {
         let attributes = vec![TableAttribute::Name(name.into()), TableAttribute::Flags(flags)];
         Order::make(NfTablesMessage::NewTable(TableMessage { attributes }))
     };
-    // Takes it over from an earlier life, or makes it only to be able to remove it.
+    // Takes it over from a previous run, or makes it only to be able to remove it.
     let before = replace.then(|| [new(), removal(name)]);
     before.into_iter().flatten().chain([new()]).collect()
 }

@@ -1,7 +1,7 @@
 //! Desks where a worker lays work down for others, and takes it back done.
 //!
-//! A worker has a desk for each direction. Whoever helps takes the oldest request off it, does it, and lays
-//! it on the other side of the desk; the worker itself can take back what nobody has begun with. Requests
+//! A worker has a desk for each direction. A helper takes the oldest request off it, does it, and lays
+//! it on the other side of the desk; the worker itself can take back what no helper has begun with. Requests
 //! carry the keys that they were made for.
 
 use std::fmt;
@@ -40,12 +40,12 @@ impl Desk {
         self.todo.push(work).map_err(|work| work.request)
     }
 
-    /// Worker: takes the oldest request back that nobody has begun with.
+    /// Worker: takes the oldest request back that no helper has begun with.
     pub(super) fn take_back(&self) -> Option<Request> {
         self.todo.pop().map(|work| work.request)
     }
 
-    /// True if somebody could take a request.
+    /// True if a helper could take a request.
     pub(super) fn has_work(&self) -> bool {
         !self.todo.is_empty()
     }
@@ -67,7 +67,7 @@ pub(super) struct Office {
     desks: Mutex<Vec<Arc<Desk>>>,
     /// Changes whenever desks come or go.
     version: AtomicU64,
-    /// The cryptography panicked on somebody's thread: nothing more is laid down.
+    /// The cryptography panicked on a helper's thread: nothing more is laid down.
     is_broken: AtomicBool,
 }
 
@@ -96,14 +96,14 @@ impl Office {
     }
 }
 
-/// Somebody who does what lies on the desks of others.
+/// Thread that does what lies on the desks of others.
 #[derive(Debug)]
 pub(crate) struct Helper {
     office: Arc<Office>,
     /// The desks of the office at this version, without its own.
     desks: Vec<Arc<Desk>>,
     version: u64,
-    /// Desk to look at first, so that nobody is served before others all the time.
+    /// Desk to look at first, so that no worker is served before others all the time.
     next: usize,
     /// Its own desks are those of this worker.
     own: Option<Waker>,

@@ -23,7 +23,7 @@ pub(super) struct Pooled {
     away: usize,
     /// Requests that were given back without being done.
     undone: Vec<Request>,
-    /// Requests that nobody was woken for.
+    /// Requests that no thread was woken for.
     unrung: usize,
 }
 
@@ -110,7 +110,7 @@ impl Lookaside for Pooled {
         if self.pool.office.is_broken() { Health::Lost } else { Health::Up }
     }
 
-    /// Nobody stops half-way: what is worked on is waited for, a look at a time, while software goes on.
+    /// No thread stops half-way: what is worked on is waited for, a look at a time, while software goes on.
     fn quiesce(&mut self, _now: u64) -> bool {
         self.undone.extend(std::iter::from_fn(|| self.desk.take_back()));
         self.away == self.undone.len() + self.desk.finished()

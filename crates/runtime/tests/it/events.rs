@@ -39,7 +39,7 @@ fn events_that_find_the_ring_full_come_later() {
             }
         }
     };
-    // Nobody listens yet: the warnings stay with their SAs.
+    // There is no listener yet: the warnings stay with their SAs.
     send(&mut workers);
     let mut events = Events::of(&mut workers).unwrap();
     workers[0].turn(Now(1)).unwrap();

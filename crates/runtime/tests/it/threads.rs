@@ -22,7 +22,7 @@ use convoy_runtime::{
     WirePort, WorkerPorts,
 };
 
-const PATIENT: mem::Config = mem::Config { depth: 1024, patience: Duration::from_secs(20) };
+const WAITING: mem::Config = mem::Config { depth: 1024, send_timeout: Duration::from_secs(20) };
 type Owner = fn(u8) -> u16;
 
 /// A guard against hanging: workers wait long for a processor on a busy machine.
@@ -100,7 +100,7 @@ fn through_suites(
 ) -> ((u64, u64), Shared) {
     let frames = 16_384 + 2 * workers * engine.0.frames();
     let arena = arena(frames as u32);
-    let mut cabling = cable(workers, &PATIENT);
+    let mut cabling = cable(workers, &WAITING);
     let begin = Instant::now();
     let a = gateway(Side::A, arena, engine, cabling.ports_a, (flows, suite_of), owners.0, threads);
     let b = gateway(Side::B, arena, engine, cabling.ports_b, (flows, suite_of), owners.1, threads);
@@ -161,7 +161,7 @@ fn through_suites(
 #[test]
 fn counters_that_are_brought_up_to_date_include_what_has_arrived_elsewhere() {
     let arena = arena(16_384);
-    let mut cabling = cable(1, &PATIENT);
+    let mut cabling = cable(1, &WAITING);
     let (engine, threads) = ((EngineChoice::Inline, Sharing::default()), ThreadConfig::default());
     let flows: (u8, &dyn Fn(u8) -> Suite) = (1, &|_| GCM);
     let a = gateway(Side::A, arena, &engine, cabling.ports_a, flows, |_| 0, &threads);
@@ -298,7 +298,7 @@ fn a_device_that_fails_in_every_way_loses_and_reorders_nothing() {
 fn a_stop_brings_everything_that_had_arrived_to_its_end() {
     for _ in 0..20 {
         let arena = arena(16_384);
-        let mut cabling = cable(2, &PATIENT);
+        let mut cabling = cable(2, &WAITING);
         let threads = ThreadConfig::default();
         let published = Published::new(snapshot(Side::A, 2, |_| 1));
         let mut pool = arena.pool();
@@ -381,7 +381,7 @@ fn a_worker_that_fails_raises_the_alarm_and_says_how() {
             std::thread::yield_now();
         }
         assert_eq!(alarms.load(Ordering::Acquire), 2, "worker 1, once");
-        // Nobody waits for one that has ended.
+        // No thread waits for one that has ended.
         let begun = Instant::now();
         runtime.update_stats(10 * LIMIT);
         assert!(begun.elapsed() < 10 * LIMIT);
@@ -410,7 +410,7 @@ fn an_impossible_processor_stops_the_start() {
 #[test]
 fn what_a_full_ring_does_not_take_is_dropped_and_counted() {
     let arena = arena(16_384);
-    let mut cabling = cable(2, &mem::Config { depth: 8192, patience: Duration::ZERO });
+    let mut cabling = cable(2, &mem::Config { depth: 8192, send_timeout: Duration::ZERO });
     let mut workers =
         crate::common::teams((cabling.ports_a, cabling.ports_b), arena, 1, |_| 1, |_| 1);
     let mut pool = arena.pool();

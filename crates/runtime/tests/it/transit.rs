@@ -50,7 +50,7 @@ fn hub(of_a: impl Fn(u8) -> u16, of_b: impl Fn(u8) -> u16) -> Snapshot {
         ]
     });
     let mut spd = Spd::new(policies).unwrap();
-    spd.send_on(Some(&KnownNetworks::default()));
+    spd.set_transit(Some(&KnownNetworks::default()));
     let mut hub = Snapshot::new(spd);
     for i in 0..FLOWS {
         let slot = SaSlot(i.into());
@@ -161,9 +161,9 @@ fn packets_go_on_within_a_turn_of_the_worker_that_opens_them() {
 /// Sends `each` packets of every flow from A through the hub while receiving at B.
 fn through(of_a: fn(u8) -> u16, of_b: fn(u8) -> u16) -> (u64, u64) {
     const EACH: u64 = 20_000;
-    let patient = mem::Config { depth: 1024, patience: Duration::from_secs(20) };
+    let waiting = mem::Config { depth: 1024, send_timeout: Duration::from_secs(20) };
     let arena = arena(32_768);
-    let Chain { ports, mut hosts } = chain(2, &patient);
+    let Chain { ports, mut hosts } = chain(2, &waiting);
     let published = pictures(of_a, of_b);
     // A and B have one owner for all that comes: what is wired to it.
     for (published, side) in [(&published[0], Side::A), (&published[2], Side::B)] {

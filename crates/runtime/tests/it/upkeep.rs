@@ -11,7 +11,7 @@ use convoy_ipsec::sa::{OutboundSpec, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_runtime::Worker;
 
-const CONFIG: mem::Config = mem::Config { depth: 512, patience: Duration::from_millis(1) };
+const CONFIG: mem::Config = mem::Config { depth: 512, send_timeout: Duration::from_millis(1) };
 const FLOWS: u8 = 3;
 
 /// All outbound SAs send dummies after two seconds.

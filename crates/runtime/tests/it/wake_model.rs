@@ -63,7 +63,7 @@ fn a_worker_that_sleeps_is_always_rung() {
         });
         let asleep = sleeps(&s, 0);
         producer.join().unwrap();
-        // The work is there now. Whoever sleeps through it must have been rung.
+        // The work is there now. A worker that sleeps through it must have been rung.
         assert!(!asleep || s.bell.load(O::Acquire) == 1);
     });
 }

@@ -12,7 +12,7 @@ use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_packet::{Burst, Pool};
 use convoy_runtime::{WireMatch, WirePort, Worker, WorkerPorts};
 
-const CONFIG: mem::Config = mem::Config { depth: 512, patience: Duration::from_millis(1) };
+const CONFIG: mem::Config = mem::Config { depth: 512, send_timeout: Duration::from_millis(1) };
 
 /// Refuses packets above 1,000 bytes as too long, and fails on all others. Whenever it is asked, it
 /// has just received a packet with a wrong checksum.

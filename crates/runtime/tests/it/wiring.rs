@@ -11,7 +11,7 @@ use convoy_runtime::{
     Runtime, ThreadConfig, WireId, WireMatch, WirePort, Wiring, WiringError, Worker,
 };
 
-const CONFIG: mem::Config = mem::Config { depth: 512, patience: Duration::from_millis(1) };
+const CONFIG: mem::Config = mem::Config { depth: 512, send_timeout: Duration::from_millis(1) };
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The outer address of a side.
@@ -253,8 +253,8 @@ fn running_workers_take_sockets_in_and_close_them() {
 #[test]
 fn traffic_goes_on_while_ports_come_and_go() {
     let arena = arena(16_384);
-    let patient = mem::Config { depth: 1024, patience: LIMIT };
-    let mut cabling = cable(1, &patient);
+    let waiting = mem::Config { depth: 1024, send_timeout: LIMIT };
+    let mut cabling = cable(1, &waiting);
     let start = |side, ports| {
         let published = Published::new(snapshot(side, 1, |_| 0));
         let threads = ThreadConfig::default();

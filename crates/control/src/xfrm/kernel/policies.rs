@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use convoy_wire::icmp::NEIGHBOUR_DISCOVERY;
 use convoy_xfrm::{
     Action, Address, FlushPolicy, Group, Policy, PolicyDeleted, PolicyDirection, PolicyInfo,
     PolicyKey, Refusal, Reply, Request,
@@ -11,9 +12,8 @@ use super::{Carried, Cover, Covered, Draft, Kernel, OnInterface};
 use crate::xfrm::plane::{networks, unkept};
 use crate::xfrm::{Changed, Client, Moment};
 
-/// Protocol number of ICMPv6, and types of its messages that Neighbour Discovery is made of (RFC 4861 section 4).
+/// Protocol number of ICMPv6.
 const ICMPV6: u8 = 58;
-const NEIGHBOUR_DISCOVERY: core::ops::RangeInclusive<u16> = 133..=137;
 
 /// A policy in words, put together only when shown.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
     let types = info.selector.source_port;
     info.selector.protocol == ICMPV6
         && types.mask == u16::MAX
-        && NEIGHBOUR_DISCOVERY.contains(&types.value)
+        && u8::try_from(types.value).is_ok_and(|kind| NEIGHBOUR_DISCOVERY.contains(&kind))
 }
 
 impl Kernel {

@@ -341,7 +341,12 @@ impl Groups {
     ) {
         let Some(ends) = group.ends else { return };
         let members = self.known.get(&any).filter(|members| members.number == number);
-        draft.use_between(number, ends, members.and_then(|members| members.between(ends)));
+        draft.use_between(
+            number,
+            ends.0,
+            ends.1,
+            members.and_then(|members| members.between(ends)),
+        );
     }
 
     /// Time of the last packet of a group, whatever its SPI, in nanoseconds of the workers' clock; 0 for

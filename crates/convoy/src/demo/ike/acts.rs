@@ -324,7 +324,7 @@ impl Play<'_> {
             ensure!(
                 received == u64::from(PINGS) && report.duplicates + report.damaged == 0,
                 "{received} of {PINGS} pings answered through {name} {:?}",
-                report.troubles
+                report.problems
             );
             sent += report.sent;
             sum += report.round_trips.iter().sum::<Duration>();

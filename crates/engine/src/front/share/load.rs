@@ -111,7 +111,7 @@ impl Default for Worker {
 impl Worker {
     fn turn(&mut self, now: u64, at: u64, report: Report) -> Judgement {
         if now != self.turn {
-            // All have reported what they did until the turn that ends now began, and nobody more than that.
+            // All have reported what they did until the turn that ends now began, and none more than that.
             if self.begun.saturating_sub(self.interval.begun) >= INTERVAL {
                 self.judge(self.begun);
             }

@@ -337,7 +337,7 @@ fn keys_that_find_no_session_run_in_software() {
     assert_accounted(traffic);
 }
 
-/// Its frames come back when it ends: those are counted as leaked, for nobody gave them back.
+/// Its frames come back when it ends: those are counted as leaked, for they were not given back.
 #[test]
 fn a_device_that_never_lets_go_keeps_its_frames_and_nothing_else() {
     let faults = Faults { removed: 100, clings: true, ..Faults::default() };

@@ -23,7 +23,7 @@ impl Provider for Null {
     }
 
     fn engine(&self) -> Front {
-        Front::at_once(Box::new(Engine))
+        Front::synchronous(Box::new(Engine))
     }
 }
 

@@ -31,7 +31,11 @@ impl Provider for TwoPass {
     }
 
     fn engine(&self) -> Front {
-        Front::at_once(Box::new(Engine { cpu: self.cpu, hash: self.hash, keys: KeyTable::new() }))
+        Front::synchronous(Box::new(Engine {
+            cpu: self.cpu,
+            hash: self.hash,
+            keys: KeyTable::new(),
+        }))
     }
 }
 

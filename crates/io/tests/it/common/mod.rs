@@ -146,8 +146,8 @@ pub fn burst_of(pool: &mut Pool, packets: &[Vec<u8>]) -> Burst {
 /// Receives until `count` packets are there or nothing more comes for a long time.
 pub fn receive(port: &mut impl Port, pool: &mut Pool, count: usize) -> Vec<Vec<u8>> {
     let (mut burst, mut all) = (Burst::new(), Vec::new());
-    let patience = Instant::now();
-    while all.len() < count && patience.elapsed() < Duration::from_secs(20) {
+    let begun = Instant::now();
+    while all.len() < count && begun.elapsed() < Duration::from_secs(20) {
         if port.rx(pool, &mut burst).unwrap() == 0 {
             std::thread::yield_now();
         }
@@ -159,9 +159,9 @@ pub fn receive(port: &mut impl Port, pool: &mut Pool, count: usize) -> Vec<Vec<u
 
 /// The next event, waiting for it as long as it takes an ICMP message to arrive.
 pub fn event(port: &mut impl Port, pool: &mut Pool) -> Option<PortEvent> {
-    let patience = Instant::now();
+    let begun = Instant::now();
     let mut burst = Burst::new();
-    while patience.elapsed() < Duration::from_secs(20) {
+    while begun.elapsed() < Duration::from_secs(20) {
         port.rx(pool, &mut burst).unwrap();
         burst.release(pool);
         if let Some(event) = port.event() {

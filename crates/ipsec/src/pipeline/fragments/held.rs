@@ -19,7 +19,7 @@ struct Fragment {
     packet: Packet,
 }
 
-/// Fragments in the order in which they came. Where there is no room, the oldest of whoever has most gives way: one
+/// Fragments in the order in which they came. Where there is no room, the oldest of the sender with most gives way: one
 /// greedy peer or host takes no other's place.
 #[derive(Debug)]
 pub(super) struct Held {

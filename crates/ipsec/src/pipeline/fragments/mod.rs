@@ -6,7 +6,7 @@
 //! policies see every part of a packet alike (RFC 4301 section 7, stateful fragment checking).
 //!
 //! Both hold a bounded number of frames for a bounded time. What cannot be held any more is dropped
-//! and counted. Where there is no room, whoever has most gives way. Names are hashed with a secret seed, so that nobody
+//! and counted. Where there is no room, the sender with most gives way. Names are hashed with a secret seed, so that no sender
 //! can aim at one place.
 
 mod flows;

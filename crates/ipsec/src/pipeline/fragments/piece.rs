@@ -18,7 +18,7 @@ pub(in super::super) struct PacketName {
 }
 
 /// Holder of a share of the places for fragments: a peer, whatever addresses it gives its packets, and outside
-/// of tunnels whoever sends from an address.
+/// of tunnels the sender of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     scope: u64,

@@ -17,7 +17,7 @@ struct Entry<T> {
 }
 
 /// Values by packet name, in sets of four; a fifth name in a set takes the place of the oldest of who has most there,
-/// so that nobody who fills all sets takes the last place of somebody else.
+/// so that a sender that fills all sets does not take the last place of another.
 #[derive(Debug)]
 pub(super) struct Sets<T> {
     seed: RandomState,

@@ -103,12 +103,12 @@ fn model(spd: &LinearSpd, networks: &KnownNetworks, flow: &FlowKey) -> bool {
         counts && has(its, to) && is_less(its, remote)
     });
     let overlap = overlap(local, remote);
-    let is_far = match (overlap, networks.far.is_empty()) {
+    let is_remote = match (overlap, networks.remote.is_empty()) {
         (false, _) => true,
         (true, true) => !has(local, to) || is_less(remote, local),
-        (true, false) => networks.far.iter().any(|far| has(net(far), to)),
+        (true, false) => networks.remote.iter().any(|remote| has(net(remote), to)),
     };
-    found.action != PolicyAction::Bypass && !is_own && !is_martian && !is_beside && is_far
+    found.action != PolicyAction::Bypass && !is_own && !is_martian && !is_beside && is_remote
 }
 
 fn flows() -> impl Iterator<Item = FlowKey> {
@@ -123,19 +123,19 @@ fn check(spd: &Spd, model_spd: &LinearSpd, networks: &KnownNetworks, cache: &mut
     let flows: Vec<_> = flows().collect();
     let expected: Vec<_> = flows.iter().map(|flow| model(model_spd, networks, flow)).collect();
     for (flow, expected) in flows.iter().zip(&expected) {
-        assert_eq!(spd.goes_on(flow), *expected, "{flow:?}");
+        assert_eq!(spd.is_transit(flow), *expected, "{flow:?}");
     }
     // Of a burst, only what is let in; the second time from the cache.
     for _ in 0..2 {
         let mut found = vec![None; flows.len()];
-        let mut onward = vec![false; flows.len()];
-        spd.lookup_inbound(&flows, cache, &mut found, |at| onward[at] = true);
+        let mut transit = vec![false; flows.len()];
+        spd.lookup_inbound(&flows, cache, &mut found, |at| transit[at] = true);
         for (at, flow) in flows.iter().enumerate() {
             let decision = spd.lookup(Direction::Inbound, flow);
             let is_let_in =
                 decision.is_some_and(|d| matches!(d.action, PolicyAction::Protect { .. }));
             assert_eq!(found[at], decision);
-            assert_eq!(onward[at], is_let_in && expected[at], "{flow:?}");
+            assert_eq!(transit[at], is_let_in && expected[at], "{flow:?}");
         }
     }
 }
@@ -145,9 +145,9 @@ proptest! {
     fn what_goes_on_is_what_the_words_say_while_policies_come_and_go(
         policies in policies(),
         own in prop::collection::vec(network(), 0..3),
-        far in prop::collection::vec(network(), 0..2),
+        remote in prop::collection::vec(network(), 0..2),
     ) {
-        let networks = KnownNetworks { own, far, ..KnownNetworks::default() };
+        let networks = KnownNetworks { own, remote, ..KnownNetworks::default() };
         let (mut spd, mut model) = (Spd::default(), LinearSpd::default());
         let mut cache = FlowCache::new(64, 4);
         let mut ids = Vec::new();
@@ -157,8 +157,8 @@ proptest! {
                 ids.push(id);
             }
         }
-        prop_assert!(flows().all(|flow| !spd.goes_on(&flow)), "nothing is known yet");
-        spd.send_on(Some(&networks));
+        prop_assert!(flows().all(|flow| !spd.is_transit(&flow)), "nothing is known yet");
+        spd.set_transit(Some(&networks));
         check(&spd, &model, &networks, &mut cache);
         while let Some(id) = ids.pop() {
             spd.remove(id).unwrap();

@@ -67,7 +67,7 @@ pub fn front() -> Front {
                 Faults { doubled: 500, refused: 1000, wrong: 20, full: 5000, ..Faults::default() };
             Front::with(Box::new(Model::new(settings, faults))).checking(1)
         }
-        "aws-lc" => Front::at_once(Box::<AwsLcOrConvoy>::default()),
+        "aws-lc" => Front::synchronous(Box::<AwsLcOrConvoy>::default()),
         "cryptodev" => cryptodev(),
         _ => Front::inline(),
     }

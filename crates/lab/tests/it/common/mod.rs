@@ -12,7 +12,7 @@ use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
 
 pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// A flag nobody sets.
+/// A flag that is never set.
 pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 
 static ALONE: Mutex<()> = Mutex::new(());

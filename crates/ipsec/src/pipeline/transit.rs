@@ -12,7 +12,7 @@ use crate::drop_reason::DropReason;
 use crate::sa::ReqId;
 
 /// Fragments that go from tunnel to tunnel complete none from the plain side, as long as one worker has both.
-const ONWARD: ReqId = ReqId(u32::MAX);
+const TRANSIT: ReqId = ReqId(u32::MAX);
 
 /// Takes one from the time to live of each packet, as a router does. Senders of packets that have none left are
 /// told. A gateway that forwards by itself took one where it opened the first tunnel, and takes one where it
@@ -24,7 +24,7 @@ pub(super) fn run(
     icmp: &mut IcmpSender,
     bin: &mut Bin<'_>,
 ) {
-    packets.iter_mut().for_each(|packet| packet.reqid = ONWARD);
+    packets.iter_mut().for_each(|packet| packet.reqid = TRANSIT);
     if config.decrement_ttl {
         packets.iter_mut().for_each(give_back);
         return;

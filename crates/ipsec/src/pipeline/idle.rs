@@ -1,4 +1,4 @@
-//! SAs that send something of their own when nothing was sent on them for some time.
+//! Timers of idle SAs: what sends keepalives and dummies where nothing else was sent for some time.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::clock::Now;
 /// Place of a slot without timer.
 const NOWHERE: u32 = u32::MAX;
 
-/// Sender that can be silent.
-pub(super) trait Talker {
+/// SA that can be idle.
+pub(super) trait Idle {
     /// Time at which a packet was last sent, in nanoseconds; 0 for never.
     fn last_sent(&self) -> u64;
 }
@@ -38,7 +38,7 @@ struct Timer {
 /// Timers of the slots that have one. A look costs nothing before the first is due, and then what
 /// they cost, however many other SAs there are.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct IdleTimers {
     timers: Vec<Timer>,
     /// Position of a slot's timer.
     places: Vec<u32>,
@@ -49,7 +49,7 @@ pub(super) struct Silence {
     soonest: u64,
 }
 
-impl Silence {
+impl IdleTimers {
     pub(super) const fn new() -> Self {
         Self { timers: Vec::new(), places: Vec::new(), first: 0, at: 0, soonest: u64::MAX }
     }
@@ -87,9 +87,9 @@ impl Silence {
         (self.first, self.at, self.soonest) = (0, 0, u64::MAX);
     }
 
-    /// Lets every SA that was silent for its interval `send`. Says whether all that were due had
+    /// Lets every SA that was idle for its interval `send`. Says whether all that were due had
     /// their turn; where there was no room the next call goes on.
-    pub(super) fn run<S: Talker>(
+    pub(super) fn run<S: Idle>(
         &mut self,
         now: Now,
         sas: &mut Slab<S>,
@@ -126,7 +126,7 @@ mod tests {
 
     struct Sa(u64);
 
-    impl Talker for Sa {
+    impl Idle for Sa {
         fn last_sent(&self) -> u64 {
             self.0
         }
@@ -143,9 +143,9 @@ mod tests {
     }
 
     /// Slots that sent, in order.
-    fn sent(silence: &mut Silence, now: u64, sas: &mut Slab<Sa>) -> Vec<u32> {
+    fn sent(timers: &mut IdleTimers, now: u64, sas: &mut Slab<Sa>) -> Vec<u32> {
         let mut who = Vec::new();
-        assert!(silence.run(Now(now), sas, |slot, _| {
+        assert!(timers.run(Now(now), sas, |slot, _| {
             who.push(slot);
             Outcome::Sent
         }));
@@ -154,44 +154,44 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_silent_for_its_interval_sends() {
-        let (mut silence, mut sas) = (Silence::new(), all(0..100));
+    fn only_an_sa_that_was_idle_for_its_interval_sends() {
+        let (mut timers, mut sas) = (IdleTimers::new(), all(0..100));
         for slot in [7, 90, 3] {
-            silence.add(slot, ns(10 + u64::from(slot)), Now(1000));
+            timers.add(slot, ns(10 + u64::from(slot)), Now(1000));
         }
-        assert_eq!(sent(&mut silence, 1012, &mut sas), []);
-        assert_eq!(sent(&mut silence, 1013, &mut sas), [3]);
+        assert_eq!(sent(&mut timers, 1012, &mut sas), []);
+        assert_eq!(sent(&mut timers, 1013, &mut sas), [3]);
         // A packet on slot 7 puts it off, from when it was sent.
         sas.insert(7, Sa(1010));
-        assert_eq!(sent(&mut silence, 1026, &mut sas), [3]);
-        assert_eq!(sent(&mut silence, 1027, &mut sas), [7]);
-        assert_eq!(sent(&mut silence, 1099, &mut sas), [3, 7]);
-        assert_eq!(sent(&mut silence, 1100, &mut sas), [90]);
+        assert_eq!(sent(&mut timers, 1026, &mut sas), [3]);
+        assert_eq!(sent(&mut timers, 1027, &mut sas), [7]);
+        assert_eq!(sent(&mut timers, 1099, &mut sas), [3, 7]);
+        assert_eq!(sent(&mut timers, 1100, &mut sas), [90]);
     }
 
     #[test]
     fn a_timer_that_comes_later_is_looked_at_all_the_same() {
-        let (mut silence, mut sas) = (Silence::new(), all(0..10));
-        assert_eq!(sent(&mut silence, 5, &mut sas), [], "nobody has one yet");
-        silence.add(4, ns(1000), Now(10));
-        assert_eq!(sent(&mut silence, 20, &mut sas), []);
-        silence.add(7, ns(10), Now(20));
-        assert_eq!(sent(&mut silence, 30, &mut sas), [7]);
-        assert_eq!(sent(&mut silence, 1010, &mut sas), [4, 7]);
+        let (mut timers, mut sas) = (IdleTimers::new(), all(0..10));
+        assert_eq!(sent(&mut timers, 5, &mut sas), [], "no SA has one yet");
+        timers.add(4, ns(1000), Now(10));
+        assert_eq!(sent(&mut timers, 20, &mut sas), []);
+        timers.add(7, ns(10), Now(20));
+        assert_eq!(sent(&mut timers, 30, &mut sas), [7]);
+        assert_eq!(sent(&mut timers, 1010, &mut sas), [4, 7]);
     }
 
     #[test]
     fn what_is_refused_waits_an_interval_and_what_found_no_room_does_not() {
-        let (mut silence, mut sas) = (Silence::new(), all(0..10));
-        (0..10).for_each(|slot| silence.add(slot, ns(10), Now(0)));
-        assert!(silence.run(Now(10), &mut sas, |_, _| Outcome::Refused));
-        assert_eq!(sent(&mut silence, 19, &mut sas), []);
-        // Room for three at a time: nobody comes twice, nobody is left out.
+        let (mut timers, mut sas) = (IdleTimers::new(), all(0..10));
+        (0..10).for_each(|slot| timers.add(slot, ns(10), Now(0)));
+        assert!(timers.run(Now(10), &mut sas, |_, _| Outcome::Refused));
+        assert_eq!(sent(&mut timers, 19, &mut sas), []);
+        // Room for three at a time: none comes twice, none is left out.
         let mut who = Vec::new();
         let mut calls = 1;
         loop {
             let mut room = 3;
-            let done = silence.run(Now(20), &mut sas, |slot, _| {
+            let done = timers.run(Now(20), &mut sas, |slot, _| {
                 if room == 0 {
                     return Outcome::NoRoom;
                 }
@@ -205,36 +205,36 @@ mod tests {
             calls += 1;
         }
         assert_eq!((calls, who), (4, (0..10).collect()));
-        assert_eq!(sent(&mut silence, 29, &mut sas), []);
-        assert_eq!(sent(&mut silence, 30, &mut sas).len(), 10);
+        assert_eq!(sent(&mut timers, 29, &mut sas), []);
+        assert_eq!(sent(&mut timers, 30, &mut sas).len(), 10);
     }
 
     #[test]
     fn timers_come_and_go_with_their_slots() {
-        let (mut silence, mut sas) = (Silence::new(), all(0..50));
+        let (mut timers, mut sas) = (IdleTimers::new(), all(0..50));
         let mut model = HashMap::new();
         // Anything goes in any order: some slots twice, some never, some that have no timer.
         for round in 0_u32..500 {
             let slot = (round.wrapping_mul(2_654_435_761) >> 16) % 50;
             let interval = u64::from(round * 37 % 500);
             if round % 3 == 0 {
-                silence.remove(slot);
+                timers.remove(slot);
                 model.remove(&slot);
             } else {
-                silence.add(slot, ns(interval), Now(5));
+                timers.add(slot, ns(interval), Now(5));
                 model.insert(slot, 5 + interval);
             }
             if round % 50 == 49 {
-                // A look that is cut off in the middle must leave nobody out.
+                // A look that is cut off in the middle must leave none out.
                 let mut room = model.len() / 2;
-                let half = silence.run(Now(600), &mut sas, |_, _| {
+                let half = timers.run(Now(600), &mut sas, |_, _| {
                     room = room.saturating_sub(1);
                     if room == 0 { Outcome::NoRoom } else { Outcome::Sent }
                 });
                 assert!(!half);
                 for slot in 0..50 {
                     if let Some(due) = model.get_mut(&slot) {
-                        silence.add(slot, ns(*due - 5), Now(5));
+                        timers.add(slot, ns(*due - 5), Now(5));
                     }
                 }
             }
@@ -243,6 +243,6 @@ mod tests {
         expected.sort_unstable();
         let expected: Vec<_> = expected.into_iter().map(|(slot, _)| slot).collect();
         assert!(expected.len() > 5 && expected.len() < 50);
-        assert_eq!(sent(&mut silence, 300, &mut sas), expected);
+        assert_eq!(sent(&mut timers, 300, &mut sas), expected);
     }
 }
