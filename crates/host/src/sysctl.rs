@@ -63,6 +63,13 @@ impl Sysctl {
         Self::conf(Family::V4, scope, "rp_filter")
     }
 
+    /// Forwarding of packets to all hosts of a link (RFC 2644). The kernel forwards them when it is on
+    /// for the interface and for [`Scope::All`].
+    #[must_use]
+    pub fn broadcast_forwarding(scope: &Scope) -> Self {
+        Self::conf(Family::V4, scope, "bc_forwarding")
+    }
+
     /// Switch of IPv6: off (1) or on (0).
     #[must_use]
     pub fn disable_ipv6(scope: &Scope) -> Self {

@@ -85,6 +85,9 @@ port_counters! {
     tx_unresolved: Loss,
     /// Packets not sent because no route leads to their destination through the interface.
     tx_no_route: Loss,
+    /// Packets not sent because no router forwards them: to all hosts of a link, or from a loopback,
+    /// multicast or broadcast address (RFC 1812 sections 5.3.5 and 5.3.7).
+    tx_not_forwardable: Loss,
     /// Packets not sent because their outer header does not suit the port.
     tx_malformed: Loss,
     /// Packets not sent because the kernel refused them for another reason (no route, link down).

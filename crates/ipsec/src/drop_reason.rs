@@ -171,6 +171,9 @@ reasons! {
         IoTxFailed = "io-tx-failed",
         /// The interface or socket refused the packet as too long.
         IoTxTooBig = "io-tx-too-big",
+        /// No router forwards such a packet: to all hosts of a link, or from a loopback, multicast or
+        /// broadcast address (RFC 1812 sections 5.3.5 and 5.3.7).
+        NotForwardable = "not-forwardable",
     }
 }
 

@@ -110,6 +110,8 @@ pub(crate) struct Lost {
     pub(crate) too_big: u64,
     /// Not sent for another reason.
     pub(crate) failed: u64,
+    /// Such as no router forwards.
+    pub(crate) not_forwardable: u64,
 }
 
 impl fmt::Debug for Source {
@@ -160,6 +162,7 @@ impl Source {
             checksum: now.rx_checksum.saturating_sub(self.seen.rx_checksum),
             too_big: now.tx_too_big.saturating_sub(self.seen.tx_too_big),
             failed: failed(&now).saturating_sub(failed(&self.seen)),
+            not_forwardable: now.tx_not_forwardable.saturating_sub(self.seen.tx_not_forwardable),
         };
         self.seen = now;
         (now, lost)

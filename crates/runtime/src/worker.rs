@@ -543,6 +543,7 @@ impl Worker {
             drops.add(DropReason::IpChecksum, lost.checksum);
             drops.add(DropReason::IoTxTooBig, lost.too_big);
             drops.add(DropReason::IoTxFailed, lost.failed);
+            drops.add(DropReason::NotForwardable, lost.not_forwardable);
         };
         for wire in wire {
             let place = stats.wire.get(wire.slot).zip(counted.get(wire.slot));

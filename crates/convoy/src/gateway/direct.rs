@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
-use convoy_host::{Link, LinkName, Network, News, NextHop, Watch};
+use convoy_host::{Link, LinkName, Network, News, NextHop, Scope, Sysctl, Watch};
 use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
 use convoy_io::{HostAddresses, IoError, Port, packet, xdp};
 use convoy_packet::Arena;
@@ -401,7 +401,7 @@ impl Drop for Following {
 
 /// Routes and neighbours that the kernel knows now.
 fn table(network: &mut Network, link: &Link, mac: [u8; 6]) -> anyhow::Result<Table> {
-    let routes: Vec<_> = network
+    let mut routes: Vec<_> = network
         .ways(link.index)?
         .into_iter()
         .map(|(to, way)| Route {
@@ -414,7 +414,27 @@ fn table(network: &mut Network, link: &Link, mac: [u8; 6]) -> anyhow::Result<Tab
             },
         })
         .collect();
+    if !forwards_broadcasts(link) {
+        routes.extend(broadcasts(network, link)?);
+    }
     let neighbours: Vec<_> =
         network.neighbours(link.index)?.iter().map(|n| (n.address, n.mac)).collect();
     Ok(Table::new(mac, link.mtu, &routes, &neighbours))
+}
+
+/// Routes for the addresses that mean all hosts of the link's IPv4 networks (RFC 1812
+/// section 5.3.5.2, RFC 2644): the last of each, and the first, which is its older form.
+fn broadcasts(network: &mut Network, link: &Link) -> anyhow::Result<Vec<Route>> {
+    let addresses = network.addresses(Some(link.index))?;
+    // A network of one or two hosts has none (RFC 3021).
+    let networks = addresses.iter().filter(|at| at.addr().is_ipv4() && at.prefix_len() < 31);
+    let all = networks.flat_map(|network| [network.broadcast(), network.network()]);
+    Ok(all.map(|network| Route { network, prefix_len: 32, hop: Hop::Broadcast }).collect())
+}
+
+/// True if the administrator has the host forward packets to all hosts of this link.
+fn forwards_broadcasts(link: &Link) -> bool {
+    let is_on =
+        |scope: Scope| Sysctl::broadcast_forwarding(&scope).read().is_ok_and(|value| value == "1");
+    LinkName::new(&link.name).is_ok_and(|name| is_on(Scope::All) && is_on(Scope::Link(name)))
 }

@@ -154,6 +154,88 @@ fn xdp_sockets_forward_and_the_kernel_does_not() {
     forwards_itself("af_xdp");
 }
 
+/// Counts the drops of a gateway for a reason.
+fn dropped(site: &std::path::Path, reason: &str) -> u64 {
+    let counts = status(site);
+    let drops = counts["drops"].as_array().cloned().unwrap_or_default();
+    drops
+        .iter()
+        .find(|drop| drop["name"] == reason)
+        .map_or(0, |drop| drop["value"].as_u64().unwrap())
+}
+
+/// Packets for all hosts of a far network, and packets whose source is no host's, are not forwarded (RFC 1812).
+fn forwards_as_a_router(backend: &str) {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sites = ['a', 'b'].map(|side| site(side, folder.path(), backend));
+    let _gateways = [(&lab.a, &sites[0]), (&lab.b, &sites[1])]
+        .map(|(side, site)| Gateway::start(&side.gateway, site));
+    let far = lab.b.host_address(Family::V4);
+    assert!(all_answered(&lab.a.host, far, 3));
+    let IpAddr::V4(host) = far else { panic!("{far}") };
+    let [a, b, c, _] = host.octets();
+    let seen = lab.b.host.run(raw_icmp).unwrap();
+    let echo = |source: Option<[u8; 4]>, to: [u8; 4]| {
+        lab.a.host.run(move || send_echo(source, to)).unwrap();
+    };
+    // To all hosts of the far network, as its gateway knows that network.
+    echo(None, [a, b, c, 255]);
+    let begun = Instant::now();
+    while dropped(&sites[1], "not-forwardable") == 0 {
+        assert!(begun.elapsed() < PATIENCE, "{}", status(&sites[1]));
+    }
+    // Sources that no router forwards never enter the tunnel.
+    let before = status(&sites[0])["outbound"]["packets"].as_u64().unwrap();
+    for source in [[127, 0, 0, 9], [0, 0, 0, 9], [224, 0, 0, 9]] {
+        echo(Some(source), host.octets());
+    }
+    assert!(all_answered(&lab.a.host, far, 1));
+    assert_eq!(status(&sites[0])["outbound"]["packets"].as_u64().unwrap(), before + 1);
+    let mut bytes = [0; 2000];
+    while let Ok((len, source)) = seen.recv_from(&mut bytes) {
+        let to = &bytes[16..20];
+        assert!(
+            to == host.octets() && source.ip() == lab.a.host_address(Family::V4),
+            "{:?}",
+            &bytes[..len]
+        );
+    }
+}
+
+/// Sends an echo request whose header is made here, since no kernel sends such sources.
+fn send_echo(source: Option<[u8; 4]>, to: [u8; 4]) {
+    let mut message = vec![8, 0, 0, 0, 0, 9, 0, 1];
+    message[2..4].copy_from_slice(&(!(0x0800_u16 + 9 + 1)).to_be_bytes());
+    let protocol = if source.is_some() { libc::IPPROTO_RAW } else { libc::IPPROTO_ICMP };
+    let (domain, kind) = (socket2::Domain::IPV4, socket2::Type::RAW);
+    let socket = socket2::Socket::new(domain, kind, Some(protocol.into())).unwrap();
+    socket.set_broadcast(true).unwrap();
+    if let Some(source) = source {
+        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
+        packet.extend(source);
+        packet.extend(to);
+        packet.extend(message);
+        message = packet;
+    }
+    let to = std::net::SocketAddr::from((to, 0));
+    assert_eq!(socket.send_to(&message, &to.into()).unwrap(), message.len());
+}
+
+#[test]
+fn packet_sockets_forward_as_a_router() {
+    forwards_as_a_router("af_packet");
+}
+
+#[test]
+fn xdp_sockets_forward_as_a_router() {
+    forwards_as_a_router("af_xdp");
+}
+
 #[test]
 fn ah_goes_through_packet_sockets_and_the_kernels_stay_silent() {
     if !can_make_namespaces() {

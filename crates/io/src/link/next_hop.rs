@@ -5,7 +5,7 @@
 //! saw and asks again only when the board's generation has changed. What a table cannot answer is
 //! asked for through the board; [`Asks`] is the other end.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,6 +28,8 @@ pub enum Hop {
     Via(IpAddr),
     /// Through another interface, or nowhere.
     Elsewhere,
+    /// To all hosts of a link, which no router does unless it is told to (RFC 2644).
+    Broadcast,
 }
 
 /// A route.
@@ -77,6 +79,8 @@ pub enum Found {
     Unresolved(IpAddr),
     /// No route leads there through this interface.
     NoRoute,
+    /// No router forwards such a packet (RFC 1812 sections 5.3.5 and 5.3.7).
+    NotForwardable,
 }
 
 impl Table {
@@ -106,9 +110,13 @@ impl Table {
         self.mtu
     }
 
-    /// Answer of the table for a packet to `destination`.
+    /// Answer of the table for a packet to `destination`. No packet is forwarded to all hosts of a
+    /// link (RFC 1812 section 5.3.5.1).
     #[must_use]
     pub fn find(&self, destination: IpAddr) -> Found {
+        if destination == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            return Found::NotForwardable;
+        }
         if let Some(mac) = group(destination) {
             return Found::Mac(mac);
         }
@@ -125,6 +133,7 @@ impl Table {
             Some(Hop::Direct) => destination,
             Some(Hop::Via(router)) => router,
             Some(Hop::Elsewhere) | None => return Found::NoRoute,
+            Some(Hop::Broadcast) => return Found::NotForwardable,
         };
         let at = self.neighbours.binary_search_by_key(&next, |neighbour| neighbour.address);
         match at.ok().and_then(|at| self.neighbours.get(at)) {
@@ -167,10 +176,9 @@ fn levels<'a>(routes: impl Iterator<Item = &'a Route>) -> Vec<Level> {
     levels
 }
 
-/// The link address of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7), or of all.
+/// The link address of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7).
 fn group(destination: IpAddr) -> Option<Mac> {
     match destination {
-        IpAddr::V4(v4) if v4.is_broadcast() => Some([0xff; 6]),
         IpAddr::V4(v4) if v4.is_multicast() => {
             let [_, b, c, d] = v4.octets();
             Some([1, 0, 0x5e, b & 0x7f, c, d])
@@ -306,10 +314,14 @@ impl NextHops {
         self.table.mtu
     }
 
-    /// Answer of the table for `packet`; `None` if it is no IP packet.
+    /// Answer of the table for `packet`; `None` if it is no IP packet. A packet whose source no router
+    /// may forward goes nowhere.
     #[inline]
     pub(crate) fn resolve(&mut self, packet: &[u8]) -> Option<Found> {
         let destination = destination(packet)?;
+        if is_martian(packet) {
+            return Some(Found::NotForwardable);
+        }
         let slot = self.cache.get_mut(slot(destination))?;
         if let Some((address, mac)) = slot
             && *address == destination
@@ -336,6 +348,21 @@ pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
         6 => Some(IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?)),
         _ => None,
     }
+}
+
+/// True if the source of an IP packet is one that no router forwards: this network, loopback,
+/// multicast or broadcast (RFC 1812 section 5.3.7); over IPv6 the unspecified, loopback, multicast and
+/// link-local addresses (RFC 4291 sections 2.5.2 to 2.7).
+#[inline]
+fn is_martian(packet: &[u8]) -> bool {
+    if byte(packet, 0) >> 4 == 4 {
+        return matches!(byte(packet, 12), 0 | 127 | 224..);
+    }
+    let source = packet.get(8..).and_then(|rest| rest.first_chunk::<16>());
+    source.is_none_or(|source| {
+        let source = Ipv6Addr::from(*source);
+        source.to_bits() <= 1 || source.is_multicast() || source.is_unicast_link_local()
+    })
 }
 
 #[inline]
@@ -377,6 +404,33 @@ mod tests {
             (ip("10.1.0.70"), [70; 6]),
         ];
         Table::new([1; 6], 1500, &routes, &neighbours)
+    }
+
+    #[test]
+    fn broadcasts_and_martian_sources_are_not_forwarded() {
+        let broadcast = route("10.1.0.255", 32, Hop::Broadcast);
+        let routes = [route("10.1.0.0", 24, Hop::Direct), broadcast];
+        let table = Table::new([1; 6], 1500, &routes, &[(ip("10.1.0.255"), [0xff; 6])]);
+        assert_eq!(table.find(ip("10.1.0.255")), Found::NotForwardable);
+        assert_eq!(table.find(ip("255.255.255.255")), Found::NotForwardable);
+        let v4 = |source: [u8; 4]| {
+            let mut packet = vec![0x45; 20];
+            packet[12..16].copy_from_slice(&source);
+            packet
+        };
+        for source in [[0, 0, 0, 1], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4]] {
+            assert!(is_martian(&v4(source)), "{source:?}");
+        }
+        assert!(
+            [[1, 1, 1, 1], [126, 0, 0, 1], [223, 255, 0, 1]].iter().all(|s| !is_martian(&v4(*s)))
+        );
+        let v6 = |source: &str| {
+            let mut packet = vec![0x60; 40];
+            packet[8..24].copy_from_slice(&source.parse::<Ipv6Addr>().unwrap().octets());
+            packet
+        };
+        assert!(["::", "::1", "fe80::1", "febf::1", "ff02::1"].iter().all(|s| is_martian(&v6(s))));
+        assert!(["::2", "fec0::1", "2001:db8::1"].iter().all(|s| !is_martian(&v6(s))));
     }
 
     #[test]

@@ -16,7 +16,9 @@ const FRAGMENT: u32 = 44;
 /// Offsets in a frame, which begins with 14 bytes of Ethernet header.
 const ETHER_TYPE: u32 = 12;
 const IP: u32 = 14;
+const V4_SRC: u32 = IP + 12;
 const V4_DST: u32 = IP + 16;
+const V6_SRC: u32 = IP + 8;
 const V6_DST: u32 = IP + 24;
 const V6_PAYLOAD: u32 = IP + 40;
 /// More addresses than this are not looked for one by one.
@@ -37,7 +39,9 @@ pub struct Take {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// Plain side: what this host would have to forward, that is, everything but packets to these
-    /// addresses, link-local and multicast ones (and with them Neighbour Discovery).
+    /// addresses, link-local and multicast ones (and with them Neighbour Discovery), and packets from
+    /// sources that no router forwards (RFC 1812 section 5.3.7): these addresses, loopback, multicast
+    /// and broadcast ones, over IPv6 the unspecified and link-local ones. The kernel drops those.
     Forwarded {
         /// The host's own addresses, at most 64 of each IP version.
         except: Vec<IpAddr>,
@@ -133,29 +137,39 @@ fn forwarded_v4(program: &mut Program, except: &[Ipv4Addr]) {
     for address in except {
         let own = Test::Equal(address.to_bits());
         program.check(V4_DST, Width::Four, own, Goto::Leave, Goto::Next);
+        program.check(V4_SRC, Width::Four, own, Goto::Leave, Goto::Next);
+    }
+    for network in [0, 127] {
+        program.check(V4_SRC, Width::One, Test::Equal(network), Goto::Leave, Goto::Next);
     }
     // Multicast, reserved and broadcast addresses.
+    program.check(V4_SRC, Width::One, Test::AtLeast(224), Goto::Leave, Goto::Next);
     program.check(V4_DST, Width::One, Test::AtLeast(224), Goto::Leave, Goto::Take);
 }
 
 fn forwarded_v6(program: &mut Program, except: &[Ipv6Addr]) {
-    program.check(V6_DST, Width::One, Test::Equal(0xff), Goto::Leave, Goto::Next);
     let link_local = Test::Equal(0xfe80);
-    program.check_masked(V6_DST, Width::Two, 0xffc0, link_local, Goto::Leave, Goto::Next);
-    for address in except {
-        is_v6(program, *address, Goto::Leave);
+    for at in [V6_DST, V6_SRC] {
+        program.check(at, Width::One, Test::Equal(0xff), Goto::Leave, Goto::Next);
+        program.check_masked(at, Width::Two, 0xffc0, link_local, Goto::Leave, Goto::Next);
+        for address in except {
+            is_v6(program, at, *address, Goto::Leave);
+        }
+    }
+    for address in [Ipv6Addr::UNSPECIFIED, Ipv6Addr::LOCALHOST] {
+        is_v6(program, V6_SRC, address, Goto::Leave);
     }
     program.go(Goto::Take);
 }
 
-/// Goes to `yes` if the destination is `address`, on otherwise.
-fn is_v6(program: &mut Program, address: Ipv6Addr, yes: Goto) {
+/// Goes to `yes` if `address` stands at an offset of the frame, on otherwise.
+fn is_v6(program: &mut Program, start: u32, address: Ipv6Addr, yes: Goto) {
     let other = program.label();
     let bits = address.to_bits();
     for word in 0..4_u32 {
         let value = (bits >> (96 - 32 * word)) as u32;
         let then = if word == 3 { yes } else { Goto::Next };
-        let at = V6_DST + 4 * word;
+        let at = start + 4 * word;
         program.check(at, Width::Four, Test::Equal(value), then, Goto::Label(other));
     }
     program.place(other);
@@ -201,7 +215,7 @@ fn protected_v6(program: &mut Program, local: &[Ipv6Addr], native: &[u32], udp: 
     }
     let mine = program.label();
     for address in local {
-        is_v6(program, *address, Goto::Label(mine));
+        is_v6(program, V6_DST, *address, Goto::Label(mine));
     }
     program.go(Goto::Leave);
     program.place(mine);
@@ -305,6 +319,29 @@ mod tests {
             assert!(!takes(&plain, &v6(own, 6, &[0; 20])), "{own}");
         }
         assert!(takes(&plain, &v6("fec0::1", 6, &[0; 20])));
+    }
+
+    #[test]
+    fn packets_whose_source_no_router_forwards_are_left() {
+        let plain = plain();
+        let from_v4 = |source: [u8; 4]| {
+            let mut packet = v4([10, 2, 0, 2], 6, &[0; 20]);
+            packet[12..16].copy_from_slice(&source);
+            takes(&plain, &packet)
+        };
+        for source in [[10, 1, 0, 1], [0, 0, 0, 5], [127, 0, 0, 1], [224, 0, 0, 5], [255; 4]] {
+            assert!(!from_v4(source), "{source:?}");
+        }
+        assert!([[1, 0, 0, 1], [126, 0, 0, 1], [223, 1, 1, 1]].into_iter().all(from_v4));
+        let from_v6 = |source: &str| {
+            let mut packet = v6("2001:db8:2::2", 6, &[0; 20]);
+            packet[8..24].copy_from_slice(&source.parse::<Ipv6Addr>().unwrap().octets());
+            takes(&plain, &packet)
+        };
+        for source in ["::", "::1", "ff02::1", "fe80::1", "2001:db8:1::1"] {
+            assert!(!from_v6(source), "{source}");
+        }
+        assert!(["::2", "2001:db8:1::2", "fec0::1"].into_iter().all(from_v6));
     }
 
     #[test]

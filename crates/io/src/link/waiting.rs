@@ -79,6 +79,10 @@ impl Outlet {
                     counters.tx_no_route += 1;
                     pool.free(frame);
                 }
+                Some(Found::NotForwardable) => {
+                    counters.tx_not_forwardable += 1;
+                    pool.free(frame);
+                }
                 None => {
                     counters.tx_malformed += 1;
                     pool.free(frame);
@@ -112,6 +116,10 @@ impl Outlet {
                 Some(Found::Mac(mac)) => self.put(waits.frame, mac, pool, counters),
                 Some(Found::NoRoute) => {
                     counters.tx_no_route += 1;
+                    pool.free(waits.frame);
+                }
+                Some(Found::NotForwardable) => {
+                    counters.tx_not_forwardable += 1;
                     pool.free(waits.frame);
                 }
                 _ if now.saturating_duration_since(waits.since) > LATEST => {

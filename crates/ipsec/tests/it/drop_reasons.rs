@@ -101,7 +101,8 @@ fn case(reason: DropReason) -> Case {
         DropReason::IpChecksum
         | DropReason::BypassImpossible
         | DropReason::IoTxFailed
-        | DropReason::IoTxTooBig => Worker(WIRE_DROPS),
+        | DropReason::IoTxTooBig
+        | DropReason::NotForwardable => Worker(WIRE_DROPS),
         DropReason::SequenceExhausted => {
             let start = SequenceLimits::new(false).hard.get() + 1;
             Plain(Setup { esn: false, start, ..usual }, vec![good])

@@ -27,6 +27,8 @@ impl Port for Refusing {
         for frame in from.drain() {
             if frame.len() > 1000 {
                 self.0.tx_too_big += 1;
+            } else if frame.len() > 500 {
+                self.0.tx_not_forwardable += 1;
             } else {
                 self.0.tx_error += 1;
             }
@@ -75,10 +77,12 @@ fn udp_only() -> WirePort {
 
 #[test]
 fn what_a_port_cannot_send_is_counted_by_cause() {
-    let worker = send(snapshot(Side::A, 1, |_| 0), refusing(), &[100, 1200, 1300, 200, 300], None);
+    let worker =
+        send(snapshot(Side::A, 1, |_| 0), refusing(), &[100, 1200, 1300, 200, 300, 600], None);
     let drops = &worker.stats().pipeline.drops;
     assert_eq!(drops.get(DropReason::IoTxTooBig), 2);
     assert_eq!(drops.get(DropReason::IoTxFailed), 3);
+    assert_eq!(drops.get(DropReason::NotForwardable), 1);
     // Each packet once, however often the counters are published.
     let received = worker.stats().wire().value("rx_checksum");
     assert!(received > 0);
