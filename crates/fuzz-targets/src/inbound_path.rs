@@ -13,8 +13,8 @@ use convoy_ipsec::clock::Now;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{HandOff, Inbound, PipelineConfig, PipelineParts, WorkerCounters};
 use convoy_ipsec::sa::{
-    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, ReqId, SaSlot, SaSpec, Shared,
-    UdpEncap, WorkerId,
+    AhAlignment, Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, ReqId, SaSlot, SaSpec,
+    Shared, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
@@ -99,6 +99,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
                 named: None,
                 serial: 0,
                 protocol: IpsecProtocol::Esp,
+                ah_alignment: AhAlignment::Rfc4302,
                 lifetime: Lifetime::default(),
                 mode,
                 endpoints: Endpoints { local, remote },

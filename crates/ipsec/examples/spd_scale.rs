@@ -18,8 +18,8 @@ use convoy_ipsec::pipeline::{
     HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, SaSpec, Salt, Shared, WorkerId,
+    AhAlignment, DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec,
+    OuterHeader, ReqId, SaSlot, SaSpec, Salt, Shared, WorkerId,
 };
 use convoy_ipsec::selector::{Direction, Selector};
 use convoy_ipsec::sequence::Lease;
@@ -270,6 +270,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
             named: None,
             serial: 0,
             protocol: IpsecProtocol::Esp,
+            ah_alignment: AhAlignment::Rfc4302,
             mode: Mode::Tunnel,
             endpoints,
             encap: None,
@@ -295,6 +296,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
             named: None,
             serial: 0,
             protocol: IpsecProtocol::Esp,
+            ah_alignment: AhAlignment::Rfc4302,
             mode: Mode::Tunnel,
             endpoints,
             encap: None,

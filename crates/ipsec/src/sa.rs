@@ -34,6 +34,16 @@ pub struct SaSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReqId(pub u32);
 
+/// Multiple of bytes to which AH pads its header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AhAlignment {
+    /// 4 over IPv4, 8 over IPv6 (RFC 4302 section 2.6).
+    #[default]
+    Rfc4302,
+    /// 8 over both, as Linux does it for SAs without `XFRM_STATE_ALIGN4`; its receivers take no other.
+    Eight,
+}
+
 /// One of the two protocols that an SA may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IpsecProtocol {
@@ -181,6 +191,9 @@ pub struct SaSpec {
     pub named: Option<ReqId>,
     /// ESP or AH. AH knows no UDP encapsulation: it covers the addresses.
     pub protocol: IpsecProtocol,
+    /// Padding of AH's header in packets that are sent. Received ones may have either. Of no meaning
+    /// for ESP.
+    pub ah_alignment: AhAlignment,
     /// Tunnel or transport.
     pub mode: Mode,
     /// Outer addresses (in transport mode: the only ones). Inbound, `local` is part of the look-up.

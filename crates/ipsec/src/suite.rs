@@ -3,6 +3,8 @@
 use convoy_crypto::{Cipher, Integrity, MacAlg, Suite};
 use convoy_wire::{EspLayout, IpVersion, ah};
 
+use crate::sa::AhAlignment;
+
 /// A suite that ESP may use, with the lengths that its RFCs give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EspSuite {
@@ -141,10 +143,21 @@ impl AhSuite {
         self.0.layout().iv_len()
     }
 
-    /// Bytes of a header behind an IP header of this version.
+    /// Bytes of a header behind an IP header of this version, padded as RFC 4302 says.
     #[must_use]
     pub const fn header_len(self, outer: IpVersion) -> usize {
-        ah::header_len(self.iv_bytes() + self.icv_bytes(), outer)
+        self.aligned_header_len(outer, AhAlignment::Rfc4302)
+    }
+
+    /// Bytes of a header behind an IP header of this version.
+    #[must_use]
+    pub const fn aligned_header_len(self, outer: IpVersion, alignment: AhAlignment) -> usize {
+        let version = match alignment {
+            AhAlignment::Rfc4302 => outer,
+            // The header's length does not depend on the version otherwise.
+            AhAlignment::Eight => IpVersion::V6,
+        };
+        ah::header_len(self.iv_bytes() + self.icv_bytes(), version)
     }
 }
 

@@ -209,7 +209,8 @@ fn lengths(sa: &OutboundSpec, payload: usize, room: usize) -> Option<Lengths> {
         }
         IpsecProtocol::Ah => {
             let outer = IpVersion::of_addr(sa.endpoints.remote);
-            let header = AhSuite::new(sa.key.suite()).ok()?.header_len(outer);
+            let suite = AhSuite::new(sa.key.suite()).ok()?;
+            let header = suite.aligned_header_len(outer, sa.ah_alignment);
             Lengths { sealed: header + payload, longest: room.saturating_sub(header) }
         }
     })

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use convoy_crypto::{KeyError, KeyMaterial, SecretBytes, Suite, Tier};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, SaSpec, Shared, WorkerId,
+    AhAlignment, DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec,
+    OuterHeader, ReqId, SaSlot, SaSpec, Shared, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -234,6 +234,7 @@ fn associations(
             named: None,
             serial: 0,
             protocol: IpsecProtocol::Esp,
+            ah_alignment: AhAlignment::Rfc4302,
             mode: Mode::Tunnel,
             endpoints: Endpoints { local: sender, remote: receiver },
             encap: None,
@@ -262,6 +263,7 @@ fn associations(
             named: None,
             serial: 0,
             protocol: IpsecProtocol::Esp,
+            ah_alignment: AhAlignment::Rfc4302,
             mode: Mode::Tunnel,
             endpoints: Endpoints { local: receiver, remote: sender },
             encap: None,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use convoy_crypto::{OpenKey, SealKey};
 use convoy_engine::registry::{Drivers, Ready};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, ReqId, SaSlot, SaSpec, Shared};
+use convoy_ipsec::sa::{
+    AhAlignment, InboundSpec, InterfaceId, OutboundSpec, ReqId, SaSlot, SaSpec, Shared,
+};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{MAX_SLOTS, Snapshot, SnapshotError};
@@ -383,6 +385,7 @@ impl Maker<'_> {
             reqid: self.reqid(sa),
             named: None,
             protocol: sa.protocol,
+            ah_alignment: AhAlignment::Rfc4302,
             mode: sa.mode,
             endpoints: sa.endpoints,
             encap: sa.encap,

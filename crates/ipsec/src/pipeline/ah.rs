@@ -15,10 +15,11 @@
 use convoy_crypto::Suite;
 use convoy_engine::{Job, Span};
 use convoy_packet::Frame;
-use convoy_wire::ah::{self, AhHeader, FIXED_LEN, MutableFields};
+use convoy_wire::ah::{AhHeader, FIXED_LEN, MutableFields};
 use convoy_wire::{IpVersion, Protocol, SeqNum};
 
 use crate::drop_reason::DropReason;
+use crate::sa::AhAlignment;
 use crate::suite::AhSuite;
 
 /// Bytes of the tail.
@@ -64,11 +65,11 @@ pub(super) struct Taken {
 }
 
 impl AhLayout {
-    pub(super) fn new(suite: AhSuite, esn: bool, outer: IpVersion) -> Self {
+    pub(super) fn new(suite: AhSuite, esn: bool, outer: IpVersion, alignment: AhAlignment) -> Self {
         let (iv, icv) = (suite.iv_bytes(), suite.icv_bytes());
         Self {
-            // At most 52.
-            header_len: ah::header_len(iv + icv, outer) as u16,
+            // At most 56.
+            header_len: suite.aligned_header_len(outer, alignment) as u16,
             iv: iv as u8,
             icv: icv as u8,
             high: if esn { 4 } else { 0 },

@@ -23,7 +23,7 @@ use crate::lifetime::{Meter, Numbers};
 use crate::replay::ReplayWindow;
 use crate::sa::{
     DfPolicy, DscpPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId,
-    Shared, UdpEncap,
+    SaSpec, Shared, UdpEncap,
 };
 use crate::sequence::{ReservedSeq, SequenceCounter};
 use crate::snapshot::SpiKey;
@@ -253,7 +253,7 @@ impl OutboundSa {
         let mut sa = Self {
             outer: OuterTemplate::new(&spec),
             layout: Layout::new(suite, spec.esn, &spec.salt),
-            ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
+            ah: ah_layout(&spec, suite)?,
             mode: spec.mode,
             rules: OuterRules::new(&spec.outer),
             tunnel: Tunnel::default(),
@@ -452,7 +452,7 @@ impl InboundSa {
             meter: Meter::new(&spec.lifetime, &counters.usage, Numbers::ENDLESS, now),
             counters,
             layout: Layout::new(suite, spec.esn, &spec.salt),
-            ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
+            ah: ah_layout(&spec, suite)?,
             spi: spec.spi,
             reqid: spec.reqid,
             epoch,
@@ -483,17 +483,13 @@ impl InboundSa {
 }
 
 /// Values that an SA's AH packets have in common, if it uses AH; `None` for a suite that no snapshot takes.
-fn ah_layout(
-    protocol: IpsecProtocol,
-    suite: EspSuite,
-    esn: bool,
-    peer: IpAddr,
-) -> Option<Option<AhLayout>> {
-    match protocol {
+fn ah_layout(spec: &SaSpec, suite: EspSuite) -> Option<Option<AhLayout>> {
+    match spec.protocol {
         IpsecProtocol::Esp => Some(None),
         IpsecProtocol::Ah => {
             let suite = AhSuite::new(suite.suite()).ok()?;
-            Some(Some(AhLayout::new(suite, esn, IpVersion::of_addr(peer))))
+            let outer = IpVersion::of_addr(spec.endpoints.remote);
+            Some(Some(AhLayout::new(suite, spec.esn, outer, spec.ah_alignment)))
         }
     }
 }

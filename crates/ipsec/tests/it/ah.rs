@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Pair, SPI, Setup, cpu, inner, secrets, suite};
 use convoy_crypto::{Nonce, SealKey, SealOp, Suite, seal_burst};
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::sa::{IpsecProtocol, Mode, SaSlot};
+use convoy_ipsec::sa::{AhAlignment, IpsecProtocol, Mode, SaSlot};
 use convoy_ipsec::snapshot::{Snapshot, SnapshotError};
 use convoy_ipsec::spd::Spd;
 use convoy_ipsec::suite::AhSuite;
@@ -77,6 +77,26 @@ fn transport_mode_gives_packets_back_as_they_were() {
             assert_eq!(packet.len(), original.len() + header_len(suite, &setup));
         }
         assert!(pair.open(&wire) == packets, "{}", suite.suite());
+        pair.assert_no_leak();
+    }
+}
+
+#[test]
+fn headers_of_linux_without_align4_have_whole_eight_bytes_over_ipv4() {
+    for (suite, setup) in setups().into_iter().filter(|(_, setup)| setup.local.is_ipv4()) {
+        let usual = Setup { ..setup.clone() };
+        let mut pair = Pair::new(&Setup { ah_alignment: AhAlignment::Eight, ..setup });
+        let packets = [inner(false, 101), inner(true, 102)];
+        let (wire, _) = pair.protect(&packets);
+        for packet in &wire {
+            // `ah_init_state` of net/ipv4/ah4.c: XFRM_ALIGN8(sizeof(struct ip_auth_hdr) + icv_trunc_len).
+            let len = (12 + suite.iv_bytes() + suite.icv_bytes()).next_multiple_of(8);
+            assert_eq!(usize::from(packet[21]), len / 4 - 2, "{}", suite.suite());
+        }
+        assert!(pair.open(&wire) == packets, "{}", suite.suite());
+        // Who pads as RFC 4302 says takes them, too.
+        let mut receiver = Pair::new(&usual);
+        assert!(receiver.open(&wire) == packets, "{}", suite.suite());
         pair.assert_no_leak();
     }
 }

@@ -82,7 +82,6 @@ pub(super) fn sa(sa: &Sa, direction: Direction, around: &Surroundings) -> Result
         (sa.care_of.is_some(), "Convoy has no care-of addresses"),
         (info.flags.any(SaFlags::DECAP_DSCP), "Convoy does not copy the outer DSCP inwards"),
         (info.flags.any(SaFlags::WILD_RECEIVE), "Convoy takes packets for one address per SA"),
-        (info.flags.any(SaFlags::ALIGN4), "Convoy aligns AH as RFC 4302 says"),
         (info.flags.any(SaFlags::ICMP), NO_ICMP),
         (sa.extra_flags & !EXTRA_DONT_ENCAP_DSCP != 0, "Convoy never lets sequence numbers wrap"),
     ])?;

@@ -10,8 +10,8 @@ use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    SaSpec, UdpEncap, WorkerId,
+    AhAlignment, DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec,
+    OuterHeader, SaSpec, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
@@ -187,6 +187,10 @@ fn spec(sa: &Sa, keys: &Keys, known: Known, direction: Direction) -> Result<SaSp
         reqid,
         named,
         protocol: keys.protocol,
+        ah_alignment: match sa.info.flags.any(SaFlags::ALIGN4) {
+            true => AhAlignment::Rfc4302,
+            false => AhAlignment::Eight,
+        },
         mode: mode(sa),
         endpoints: endpoints(direction, sa),
         encap: encap(sa, direction),

@@ -17,8 +17,8 @@ use convoy_ipsec::pipeline::{
     HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, SaSpec, Shared, UdpEncap, WorkerId,
+    AhAlignment, DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec,
+    OuterHeader, ReqId, SaSlot, SaSpec, Shared, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -34,6 +34,7 @@ pub const SPI: u32 = 0x1001;
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub protocol: IpsecProtocol,
+    pub ah_alignment: AhAlignment,
     pub mode: Mode,
     pub local: IpAddr,
     pub remote: IpAddr,
@@ -57,6 +58,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             protocol: IpsecProtocol::Esp,
+            ah_alignment: AhAlignment::Rfc4302,
             mode: Mode::Tunnel,
             local: "192.0.2.1".parse().unwrap(),
             remote: "192.0.2.2".parse().unwrap(),
@@ -113,6 +115,7 @@ impl Setup {
                 named: None,
                 serial: 0,
                 protocol: self.protocol,
+                ah_alignment: self.ah_alignment,
                 mode: self.mode,
                 endpoints: Endpoints { local: self.local, remote: self.remote },
                 encap: self.udp(),
@@ -141,6 +144,7 @@ impl Setup {
                 named: None,
                 serial: 0,
                 protocol: self.protocol,
+                ah_alignment: self.ah_alignment,
                 mode: self.mode,
                 endpoints: Endpoints { local: self.remote, remote: self.local },
                 encap: self.udp(),

@@ -12,8 +12,8 @@ use convoy_ipsec::clock::Now;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, SaSpec, Shared, WorkerId,
+    AhAlignment, DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec,
+    OuterHeader, ReqId, SaSlot, SaSpec, Shared, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -121,6 +121,7 @@ pub fn snapshot_of_suites(
                 named: None,
                 serial: 0,
                 protocol: IpsecProtocol::Esp,
+                ah_alignment: AhAlignment::Rfc4302,
                 mode: Mode::Tunnel,
                 endpoints,
                 encap: None,
@@ -152,6 +153,7 @@ pub fn snapshot_of_suites(
                 named: None,
                 serial: 0,
                 protocol: IpsecProtocol::Esp,
+                ah_alignment: AhAlignment::Rfc4302,
                 mode: Mode::Tunnel,
                 endpoints,
                 encap: None,
