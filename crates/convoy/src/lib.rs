@@ -27,6 +27,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use exit::{Exit, code_of};
 
@@ -58,8 +59,9 @@ pub fn main() -> ExitCode {
 }
 
 /// Logs go to standard error; results go to standard output.
-fn start_log(filter: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter = EnvFilter::builder().parse(filter)?;
+fn start_log(filter: &str) -> Result<(), String> {
+    check_levels(filter)?;
+    let filter = EnvFilter::builder().parse(filter).map_err(|error| error.to_string())?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -67,4 +69,36 @@ fn start_log(filter: &str) -> Result<(), tracing_subscriber::filter::ParseError>
         .with_target(false)
         .init();
     Ok(())
+}
+
+/// Refuses a word that is no level: the filter would take it for the name of a crate, and log nothing else.
+fn check_levels(filter: &str) -> Result<(), String> {
+    for part in filter.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        if level.parse::<LevelFilter>().is_err() {
+            return Err(format!(
+                "\"{level}\" is no level: use error, warn, info, debug, trace or off, for all or by crate \
+                 (info,convoy_control=debug)"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_levels;
+
+    #[test]
+    fn only_levels_are_taken_for_what_is_logged() {
+        for good in ["info", "DEBUG", "off", "info,convoy_control=debug", "warn, convoy_io=trace"] {
+            assert_eq!(check_levels(good), Ok(()), "{good}");
+        }
+        for bad in ["verbose", "info,convoy_control", "convoy_io=loud"] {
+            assert!(
+                check_levels(bad).unwrap_err().contains("is no level: use error, warn"),
+                "{bad}"
+            );
+        }
+    }
 }

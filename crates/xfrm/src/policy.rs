@@ -143,6 +143,9 @@ pub struct PolicyInfo {
 impl PolicyInfo {
     /// Of [`PolicyInfo::flags`]: it also covers ICMP errors about its packets (`XFRM_POLICY_ICMP`).
     pub const ICMP: u8 = 2;
+    /// Of [`PolicyInfo::flags`]: each processor asks for an SA of its own (`XFRM_POLICY_CPU_ACQUIRE`,
+    /// Linux 6.13).
+    pub const CPU_ACQUIRE: u8 = 4;
 
     /// Reads and checks as `verify_newpolicy_info` does.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Result<(Self, IpVersion), Refusal> {

@@ -45,7 +45,8 @@ impl FromStr for Engine {
                 let cpu = Cpu::detect().map_err(|error| error.to_string())?;
                 let driver = Registry::of(&cpu).driver(name, Purpose::Traffic);
                 let driver = driver.map_err(|error| {
-                    format!("use inline, pool, model, cryptodev, or a driver: {error}")
+                    let fault = error.fault();
+                    format!("{fault}: use inline, pool, model, cryptodev, or a driver of `convoy crypto`")
                 })?;
                 Self::Driver(driver.name().to_owned())
             }

@@ -1,6 +1,8 @@
 //! Demands that SAs and policies of daemons may make. All else is refused: to leave something out in silence
 //! would protect less, or let in more, than was meant.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use convoy_crypto::Suite;
 use convoy_ipsec::replay::{MAX_WINDOW, MIN_WINDOW};
 use convoy_ipsec::selector::Direction;
@@ -15,6 +17,9 @@ use super::sa::{Surroundings, local_port};
 
 /// Of the flag `icmp` (RFC 4301 section 6.2), which strongSwan sets with `icmp = yes` alone.
 const NO_ICMP: &str = "Convoy chooses no SA by the packet that an ICMP error quotes";
+/// Of `XFRMA_SA_PCPU` and `XFRM_POLICY_CPU_ACQUIRE`, which strongSwan sets with `per_cpu_sas`.
+const NO_CPUS: &str =
+    "Convoy has no SAs per processor (per_cpu_sas): the SAs of a site are spread over its workers";
 /// `UDP_ENCAP_ESPINUDP`.
 const ESP_IN_UDP: u16 = 2;
 
@@ -78,7 +83,15 @@ pub(super) fn sa(sa: &Sa, direction: Direction, around: &Surroundings) -> Result
         (sa.output_mark != Mark::default(), "Convoy sets no marks on an SA's packets"),
         (sa.security.is_some(), "Convoy has no security labels"),
         (sa.offload.is_some_and(Offload::is_whole), "Convoy gives no SA to a device"),
-        (sa.cpu.is_some(), "Convoy has no SAs per processor"),
+        (sa.cpu.is_some(), NO_CPUS),
+        (
+            [info.source, info.destination].iter().any(is_multicast),
+            "Convoy has no SAs of multicast groups",
+        ),
+        (
+            [info.source, info.destination].iter().any(is_link_local),
+            "Convoy has no SAs of link-local addresses: no SA names a link",
+        ),
         (sa.care_of.is_some(), "Convoy has no care-of addresses"),
         (info.flags.any(SaFlags::DECAP_DSCP), "Convoy does not copy the outer DSCP inwards"),
         (info.flags.any(SaFlags::WILD_RECEIVE), "Convoy takes packets for one address per SA"),
@@ -144,6 +157,15 @@ fn selects_all(sa: &Sa) -> bool {
     !narrows && all(source, sa.info.source) && all(destination, sa.info.destination)
 }
 
+fn is_multicast(address: &IpAddr) -> bool {
+    address.is_multicast() || *address == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// Of IPv6: these need a link beside them, which no SA names.
+fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
 fn bits(network: Network) -> u8 {
     if network.address.is_ipv4() { 32 } else { 128 }
 }
@@ -161,6 +183,7 @@ pub(super) fn policy(policy: &Policy, interfaces: &Interfaces) -> Result<(), Ref
         (policy.security.is_some(), "Convoy has no security labels"),
         (policy.offload.is_some(), "Convoy gives no policy to a device"),
         (policy.info.flags & PolicyInfo::ICMP != 0, NO_ICMP),
+        (policy.info.flags & PolicyInfo::CPU_ACQUIRE != 0, NO_CPUS),
         (policy.info.selector.interface != 0, "Convoy has no policies of one interface"),
         (policy.policy_type == Some(PolicyType::Sub), "Convoy has no sub policies"),
         (has_limits(&policy.info.limits), "Convoy has no policies that end"),
