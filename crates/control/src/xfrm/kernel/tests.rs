@@ -320,11 +320,24 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
         (refusal.errno, refusal.text.into_owned())
     };
     let mark = Mark { value: 1, mask: 1 };
-    let cases: [(Change<'_, Sa>, Errno, &str); 12] = [
+    let cases: [(Change<'_, Sa>, Errno, &str); 14] = [
         (&|sa| sa.mark = mark, Errno::EOPNOTSUPP, "no marks"),
         (&|sa| sa.output_mark = mark, Errno::EOPNOTSUPP, "sets no marks"),
         (&|sa| sa.if_id = 3, Errno::EOPNOTSUPP, "if_id"),
         (&|sa| sa.cpu = Some(1), Errno::EOPNOTSUPP, "per processor"),
+        (
+            &|sa| sa.info.destination = "224.0.0.5".parse().unwrap(),
+            Errno::EOPNOTSUPP,
+            "multicast groups",
+        ),
+        (
+            &|sa| {
+                sa.info.source = "fe80::1".parse().unwrap();
+                sa.info.destination = "fe80::2".parse().unwrap();
+            },
+            Errno::EOPNOTSUPP,
+            "link-local",
+        ),
         (&|sa| sa.info.mode = Mode::Beet, Errno::EPROTONOSUPPORT, "mode"),
         (&|sa| sa.extra_flags = 2, Errno::EOPNOTSUPP, "wrap"),
         (&|sa| sa.info.flags = SaFlags::DECAP_DSCP, Errno::EOPNOTSUPP, "DSCP"),
@@ -360,9 +373,10 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
         let (number, text) = refused(&mut kernel, change);
         assert!(number == errno && text.contains(words), "{number}: {text}");
     }
-    let policies: [(Change<'_, Policy>, &str); 7] = [
+    let policies: [(Change<'_, Policy>, &str); 8] = [
         (&|policy| policy.mark = mark, "no marks"),
         (&|policy| policy.if_id = 3, "if_id"),
+        (&|policy| policy.info.flags = PolicyInfo::CPU_ACQUIRE, "per_cpu_sas"),
         (&|policy| policy.info.selector.interface = 3, "one interface"),
         (&|policy| policy.templates[0].optional = true, "in clear"),
         (&|policy| policy.templates.push(policy.templates[0]), "bundles"),
