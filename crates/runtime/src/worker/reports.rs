@@ -9,10 +9,10 @@ use super::Worker;
 use crate::ports::Lost;
 
 impl Worker {
-    /// Takes in what the network says about packets sent. The worker that hears it need not be the one that
+    /// Takes in what the network says about packets sent. The worker that receives it need not be the one that
     /// owns the SA, so what is not believed here is passed on once.
     pub(super) fn news(&mut self, now: Now) {
-        while let Some(news) = self.links.hear() {
+        while let Some(news) = self.links.path_mtu_news() {
             let believed = self.outbound.path_mtu(now, &news);
             self.stats.path_mtu_believed.add(u64::from(believed));
         }
@@ -23,7 +23,7 @@ impl Worker {
                     continue;
                 };
                 if source == NewsSource::Local {
-                    // The other workers hear the same from their own sockets.
+                    // The other workers receive the same from their own sockets.
                     let changed = self.outbound.link_mtu(now, destination, mtu);
                     self.stats.path_mtu_believed.add(u64::from(changed));
                     continue;
