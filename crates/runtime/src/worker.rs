@@ -236,13 +236,13 @@ impl Worker {
             // Before the next sleep its descriptor is not waited for any more.
             self.rewired = true;
         }
-        moved += self.outbound_way(now)?;
+        moved += self.run_outbound(now)?;
         if self.receiving {
             for wire in self.wire.iter_mut().filter(|wire| !wire.leaving) {
                 moved += wire.source.rx(&mut self.pool)?;
             }
         }
-        moved += self.inbound_way(now)?;
+        moved += self.run_inbound(now)?;
         self.stats.saw(self.outbound.generation().min(self.inbound.generation()));
         self.news(now);
         if now.0 >= self.next_tick {

@@ -21,7 +21,7 @@ impl Worker {
     }
 
     /// plain → wire. Goes round while the engine gives room for input that is left.
-    pub(super) fn outbound_way(&mut self, now: Now) -> Result<usize, IoError> {
+    pub(super) fn run_outbound(&mut self, now: Now) -> Result<usize, IoError> {
         let taken = self.links.pop(Side::Outbound, &mut self.ring_out);
         self.stats.taken_over.add(taken as u64);
         let mut moved = taken;
@@ -61,7 +61,7 @@ impl Worker {
     }
 
     /// wire → plain.
-    pub(super) fn inbound_way(&mut self, now: Now) -> Result<usize, IoError> {
+    pub(super) fn run_inbound(&mut self, now: Now) -> Result<usize, IoError> {
         let taken = self.links.pop(Side::Inbound, &mut self.ring_in);
         self.stats.taken_over.add(taken as u64);
         let mut moved = taken;
