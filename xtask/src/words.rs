@@ -1,4 +1,5 @@
-//! Words that have no place in a committed file: open ends, paths of one machine, hosts of registries.
+//! Words that have no place in a committed file: open ends, paths of one machine, hosts of registries, and words for which the
+//! field has another one.
 
 use crate::tree::{Finding, Tree};
 
@@ -13,6 +14,7 @@ struct Word {
 
 const OPEN_END: &str = "finish it or leave it out; what is missing belongs in the tracker";
 const ONE_MACHINE: &str = "use a path relative to the repository, a temporary folder, or an option";
+const FIELD: &str = "use the field's word (CONTRIBUTING.md, Style): dispose, transit, wait, idle";
 const REGISTRY: &str = "let the ordinary client (cargo, pip, apt) find its registry by itself";
 
 /// Spelt in two halves, so that this file does not report itself.
@@ -38,6 +40,11 @@ const WORDS: &[Word] = &[
     Word { text: concat!("deb.deb", "ian.org"), inside_words: true, mend: REGISTRY, exempt: &[] },
     Word { text: concat!("npm", "js.org"), inside_words: true, mend: REGISTRY, exempt: &[] },
     Word { text: concat!("proxy.go", "lang.org"), inside_words: true, mend: REGISTRY, exempt: &[] },
+    Word { text: concat!("see_", "off"), inside_words: false, mend: FIELD, exempt: &[] },
+    Word { text: concat!("sends_", "on"), inside_words: false, mend: FIELD, exempt: &[] },
+    Word { text: concat!("On", "ward"), inside_words: false, mend: FIELD, exempt: &[] },
+    Word { text: concat!("Pati", "ence"), inside_words: false, mend: FIELD, exempt: &[] },
+    Word { text: concat!("Talk", "er"), inside_words: false, mend: FIELD, exempt: &[] },
 ];
 
 /// Endings of host names that only one network knows.

@@ -1,7 +1,7 @@
 //! Hearing that this virtual machine is a copy: it was resumed from a snapshot, or cloned while it ran.
 //!
 //! A hypervisor gives such a machine a new generation id (`vmgenid`), which only its kernel can read. User
-//! space hears of it in two ways, and this listens to both:
+//! space is told of it in two ways, and this listens to both:
 //!
 //! * a uevent with `NEW_VMGENID=1`, from Linux 6.8 and from distributions that kept it: it was taken back
 //!   in 6.9;
@@ -89,9 +89,9 @@ impl GenerationWatch {
     pub fn open() -> Self {
         let mut unavailable = Vec::new();
         let [of_events, of_log] = SOURCES;
-        let mut heard = |what: &str, error: io::Error| unavailable.push(format!("{what}: {error}"));
-        let events = listen().map_err(|error| heard(of_events, error)).ok();
-        let log = open_log(Path::new(LOG)).map_err(|error| heard(of_log, error)).ok();
+        let mut note = |what: &str, error: io::Error| unavailable.push(format!("{what}: {error}"));
+        let events = listen().map_err(|error| note(of_events, error)).ok();
+        let log = open_log(Path::new(LOG)).map_err(|error| note(of_log, error)).ok();
         Self { events, log, unavailable, copies: Copies::default() }
     }
 
@@ -130,8 +130,8 @@ impl GenerationWatch {
                 Err(nix::errno::Errno::EINTR) | Ok(_) => {}
                 Err(error) => return Err(error.into()),
             }
-            if let Some(heard) = self.look(Instant::now()) {
-                return Ok(heard);
+            if let Some(event) = self.look(Instant::now()) {
+                return Ok(event);
             }
         }
     }
@@ -234,7 +234,7 @@ fn read_events(socket: &Socket) -> io::Result<Said> {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return Ok(said),
                 io::ErrorKind::Interrupted => {}
-                // More had happened than the socket could hold; the log says it as well, if it is heard.
+                // More had happened than the socket could hold; the log says it as well, if it is available.
                 _ if error.raw_os_error() == Some(ENOBUFS) => said.is_lossy = true,
                 _ => return Err(error),
             },

@@ -7,7 +7,7 @@
 //! before stays, an MTU or a setting gets its old value back.
 //!
 //! [`Network`] answers what is there now: interfaces, addresses, routes, neighbours, counters;
-//! [`Watch`] hears when that changes. [`Netns`] enters
+//! [`Watch`] tells when that changes. [`Netns`] enters
 //! another network namespace first.
 //!
 //! [`Lockable`] holds a file's lock, [`create_private_file`] makes files for keys and captures, [`Mark`] is a mark of packets, and [`describe_io`] says an error in words.

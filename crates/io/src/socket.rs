@@ -46,7 +46,7 @@ impl Default for SocketOptions {
 /// Anyone can make up an ICMP message that says a path is narrow; an SA asks for a packet of its own in it,
 /// the kernel does not. So over IPv4 the kernel neither takes such news from these sockets into its routes
 /// nor cuts what they send by it (`IP_PMTUDISC_OMIT`), and tells it in the error queue all the same. Over
-/// IPv6, UDP sockets would hear nothing more then, and raw ones would not differ: `IPV6_PMTUDISC_PROBE`
+/// IPv6, UDP sockets would receive nothing more then, and raw ones would not differ: `IPV6_PMTUDISC_PROBE`
 /// sends as if the kernel had not taken it.
 pub(crate) fn prepare(socket: &Socket, options: &SocketOptions, v6: bool) -> Result<(), IoError> {
     let fd = socket.as_fd();

@@ -311,7 +311,7 @@ impl Work {
                     _ => {}
                 }
             }
-            // Other interfaces were heard for the moment before the filter stood.
+            // Packets of other interfaces came for the moment before the filter stood.
             let address = message.address.as_ref().and_then(|a| a.as_link_addr());
             note.wanted = address.is_some_and(|a| a.ifindex() == self.index as usize);
             notes.push(note);

@@ -72,7 +72,7 @@ impl Conntrack {
         let Self { channel, changes } = self;
         let (mut orders, mut count) = (Vec::new(), 0);
         channel.dump_each(&question, |answer| {
-            let Message::Heard(flow) = answer else { return Ok(()) };
+            let Message::Received(flow) = answer else { return Ok(()) };
             orders.extend(clearing(&flow, bits));
             if orders.len() < CHANGES_AT_ONCE {
                 return Ok(());

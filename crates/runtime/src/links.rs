@@ -155,7 +155,7 @@ impl Links {
     }
 
     /// News that another worker could not place.
-    pub(crate) fn hear(&mut self) -> Option<PathMtuNews> {
+    pub(crate) fn path_mtu_news(&mut self) -> Option<PathMtuNews> {
         self.from.iter_mut().find_map(|from| from.news.pop().ok())
     }
 

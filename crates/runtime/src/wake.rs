@@ -68,12 +68,12 @@ impl Waker {
         self.0.flag.announce();
     }
 
-    /// Worker: awake again; forgets rings heard.
+    /// Worker: awake again; forgets rings received.
     pub(crate) fn awake(&self) {
         self.0.flag.retract();
     }
 
-    /// Worker: takes the rings heard so far off the bell.
+    /// Worker: takes the rings received so far off the bell.
     pub(crate) fn silence(&self) {
         match self.0.bell.read() {
             Ok(_) | Err(Errno::EAGAIN) => {}

@@ -11,17 +11,17 @@
 //! ([`Runtime`](crate::Runtime)), or by hand in tests and offline runs. After it was made, a turn
 //! allocates nothing, takes no lock and writes no log.
 
+mod reports;
+mod traffic;
+
 use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_engine::front::{Sharing, WorkerLoad};
-use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
+use convoy_io::{IoError, PortCounters};
 use convoy_ipsec::clock::Now;
-use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Outbound, PathMtuNews, PipelineConfig, PipelineParts,
-};
+use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound, PipelineConfig, PipelineParts};
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::SpdId;
@@ -32,7 +32,7 @@ use crate::events::Teller;
 use crate::links::{Links, Side};
 use crate::plain::Plain;
 use crate::pool::Helper;
-use crate::ports::{Lost, Source, WireMatch, WorkerPorts};
+use crate::ports::{Source, WorkerPorts};
 use crate::stats::WorkerStats;
 use crate::wiring::{Orders, SPARE, Wire};
 use crate::{EngineChoice, StartError, Waker};
@@ -236,13 +236,13 @@ impl Worker {
             // Before the next sleep its descriptor is not waited for any more.
             self.rewired = true;
         }
-        moved += self.outbound_way(now)?;
+        moved += self.run_outbound(now)?;
         if self.receiving {
             for wire in self.wire.iter_mut().filter(|wire| !wire.leaving) {
                 moved += wire.source.rx(&mut self.pool)?;
             }
         }
-        moved += self.inbound_way(now)?;
+        moved += self.run_inbound(now)?;
         self.stats.saw(self.outbound.generation().min(self.inbound.generation()));
         self.news(now);
         if now.0 >= self.next_tick {
@@ -284,207 +284,6 @@ impl Worker {
     pub(crate) fn rests(&mut self) {
         self.outbound.rests();
         self.inbound.rests();
-    }
-
-    /// Sends keepalives and dummies of idle SAs: as many as fit a burst, and the rest
-    /// with the next turn.
-    fn send_for_idle_sas(&mut self, now: Now) -> Result<usize, IoError> {
-        let keepalives = self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
-        let dummies = self.outbound.dummies(now, &mut self.pool);
-        self.idle_sas_due = !(keepalives && dummies);
-        let sent = self.to_wire.len();
-        self.send_wire()?;
-        Ok(sent)
-    }
-
-    /// plain → wire. Goes round while the engine gives room for input that is left.
-    fn outbound_way(&mut self, now: Now) -> Result<usize, IoError> {
-        let taken = self.links.pop(Side::Outbound, &mut self.ring_out);
-        self.stats.taken_over.add(taken as u64);
-        let mut moved = taken;
-        loop {
-            let before = self.plain.left() + self.ring_out.len();
-            for input in self.plain.inputs().chain([&mut self.ring_out]) {
-                self.outbound.submit(now, &mut self.pool, input, &mut self.handoff_out);
-                let sent = self.links.push(
-                    Side::Outbound,
-                    &mut self.handoff_out,
-                    &mut self.pool,
-                    &self.stats.pipeline,
-                );
-                self.stats.handed_off.add(sent as u64);
-            }
-            moved += self.collect_outbound(now)?;
-            let left = self.plain.left() + self.ring_out.len();
-            if left == 0 || left == before {
-                return Ok(moved);
-            }
-        }
-    }
-
-    fn collect_outbound(&mut self, now: Now) -> Result<usize, IoError> {
-        let mut moved = 0;
-        loop {
-            let Self { outbound, pool, to_wire, to_plain, .. } = self;
-            outbound.collect(now, pool, to_wire, to_plain);
-            let more = to_wire.is_full();
-            moved += to_wire.len() + to_plain.len();
-            self.send_wire()?;
-            self.send_plain()?;
-            if !more {
-                return Ok(moved);
-            }
-        }
-    }
-
-    /// wire → plain.
-    fn inbound_way(&mut self, now: Now) -> Result<usize, IoError> {
-        let taken = self.links.pop(Side::Inbound, &mut self.ring_in);
-        self.stats.taken_over.add(taken as u64);
-        let mut moved = taken;
-        loop {
-            let before = self.inbound_left();
-            let Self { inbound, pool, links, stats, handoff_in, .. } = self;
-            let inputs = self.wire.iter_mut().map(|wire| &mut wire.source.input);
-            for input in inputs.chain([&mut self.ring_in]) {
-                inbound.submit(now, pool, input, handoff_in);
-                let sent = links.push(Side::Inbound, handoff_in, pool, &stats.pipeline);
-                stats.handed_off.add(sent as u64);
-            }
-            moved += self.collect_inbound(now)?;
-            let left = self.inbound_left();
-            if left == 0 || left == before {
-                return Ok(moved);
-            }
-        }
-    }
-
-    fn inbound_left(&self) -> usize {
-        self.ring_in.len() + self.wire.iter().map(|wire| wire.source.input.len()).sum::<usize>()
-    }
-
-    fn collect_inbound(&mut self, now: Now) -> Result<usize, IoError> {
-        let mut moved = 0;
-        loop {
-            self.inbound.collect(now, &mut self.pool, &mut self.to_plain);
-            let more = self.to_plain.is_full() || self.inbound.transit().is_full();
-            moved += self.to_plain.len();
-            self.send_plain()?;
-            moved += self.forward_transit(now)?;
-            if !more || self.inbound.transit().is_full() {
-                return Ok(moved);
-            }
-        }
-    }
-
-    /// wire → wire: what came out of one tunnel and goes on into another. What finds no room now stays for
-    /// the next turn.
-    fn forward_transit(&mut self, now: Now) -> Result<usize, IoError> {
-        let mut moved = 0;
-        loop {
-            let Self { outbound, inbound, pool, links, handoff_out, stats, .. } = self;
-            let before = inbound.transit().len();
-            if before == 0 {
-                return Ok(moved);
-            }
-            outbound.forward(now, pool, inbound.transit(), handoff_out);
-            let sent = links.push(Side::Outbound, handoff_out, pool, &stats.pipeline);
-            stats.handed_off.add(sent as u64);
-            moved += self.collect_outbound(now)?;
-            if self.inbound.transit().len() == before {
-                return Ok(moved);
-            }
-        }
-    }
-
-    fn send_plain(&mut self) -> Result<(), IoError> {
-        let Self { plain, pool, to_plain, stats, .. } = self;
-        if to_plain.is_empty() {
-            return Ok(());
-        }
-        plain.tx(pool, to_plain, |pool, frame| {
-            // Its interface is gone.
-            stats.pipeline.drops.count(DropReason::IoTxFailed);
-            pool.free(frame);
-        })
-    }
-
-    /// Sends finished packets, each through the first port that carries its kind.
-    fn send_wire(&mut self) -> Result<(), IoError> {
-        let Self { to_wire, wire, pool, stats, .. } = self;
-        if to_wire.is_empty() {
-            return Ok(());
-        }
-        // Usually the whole burst goes one way, and then no packet is touched.
-        for wire in wire.iter_mut().filter(|wire| !wire.leaving) {
-            let n = to_wire.as_slice().iter().take_while(|f| wire.takes(f.data())).count();
-            if n == to_wire.len() {
-                return wire.source.port.tx(pool, to_wire);
-            }
-            if n > 0 {
-                break;
-            }
-        }
-        for frame in to_wire.drain() {
-            let mut staying = wire.iter_mut().filter(|wire| !wire.leaving);
-            let place = staying.find(|wire| wire.takes(frame.data()));
-            // As much room as in the burst that is being emptied.
-            let unplaced = match place {
-                Some(wire) => wire.output.push(frame).err(),
-                None => Some(frame),
-            };
-            if let Some(frame) = unplaced {
-                stats.pipeline.drops.count(no_way(frame.data()));
-                pool.free(frame);
-            }
-        }
-        for wire in wire.iter_mut().filter(|wire| !wire.output.is_empty()) {
-            wire.source.port.tx(pool, &mut wire.output)?;
-        }
-        Ok(())
-    }
-
-    /// Takes in what the network says about packets sent. The worker that hears it need not be the one that
-    /// owns the SA, so what is not believed here is passed on once.
-    fn news(&mut self, now: Now) {
-        while let Some(news) = self.links.hear() {
-            let believed = self.outbound.path_mtu(now, &news);
-            self.stats.path_mtu_believed.add(u64::from(believed));
-        }
-        for wire in &mut self.wire {
-            while let Some(event) = wire.source.port.event() {
-                let PortEvent::PathMtu { destination, mtu, source, quote } = event else {
-                    self.stats.unreachable.add(1);
-                    continue;
-                };
-                if source == NewsSource::Local {
-                    // The other workers hear the same from their own sockets.
-                    let changed = self.outbound.link_mtu(now, destination, mtu);
-                    self.stats.path_mtu_believed.add(u64::from(changed));
-                    continue;
-                }
-                let quote = match quote {
-                    Quote::Esp { spi, seq_low } => Some((spi, seq_low)),
-                    Quote::TooShort => None,
-                };
-                let news = PathMtuNews { destination, mtu, quote };
-                if self.outbound.path_mtu(now, &news) {
-                    self.stats.path_mtu_believed.add(1);
-                } else {
-                    self.stats.path_mtu_ignored.add(1);
-                    self.links.tell(news);
-                }
-            }
-        }
-    }
-
-    /// Tells control what SAs have to tell, as far as there is room.
-    #[cold]
-    fn tell(&mut self) {
-        let Some(teller) = &mut self.teller else { return };
-        self.outbound.tell(|event| teller.tell(event));
-        self.inbound.tell(|event| teller.tell(event));
-        teller.ring();
     }
 
     pub(crate) fn tell_to(&mut self, teller: Teller) {
@@ -531,31 +330,6 @@ impl Worker {
     /// True if ports came or went since this was last asked.
     pub(crate) fn was_rewired(&mut self) -> bool {
         core::mem::take(&mut self.rewired)
-    }
-
-    /// Publishes the ports' counters.
-    pub fn publish(&mut self) {
-        self.unpublished = 0;
-        let asked = self.stats.asked();
-        let Self { stats, plain, wire, counted, .. } = self;
-        let drops = &stats.pipeline.drops;
-        let note = |lost: Lost| {
-            drops.add(DropReason::IpChecksum, lost.checksum);
-            drops.add(DropReason::IoTxTooBig, lost.too_big);
-            drops.add(DropReason::IoTxFailed, lost.failed);
-            drops.add(DropReason::NotForwardable, lost.not_forwardable);
-        };
-        for wire in wire {
-            let place = stats.wire.get(wire.slot).zip(counted.get(wire.slot));
-            let Some((place, before)) = place else { continue };
-            let (mut counters, lost) = wire.source.count();
-            counters += *before;
-            place.publish(counters);
-            note(lost);
-        }
-        stats.plain.publish(plain.count(note));
-        stats.engine.publish([self.outbound.engine(), self.inbound.engine()]);
-        stats.answer(asked);
     }
 
     /// Takes no more packets from the ports; what was taken goes its way.
@@ -631,19 +405,6 @@ impl Worker {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-    }
-}
-
-/// Reason why no port carries a packet: no socket of the kind its SA needs is open, or it is not IPsec at
-/// all, because a policy says BYPASS.
-fn no_way(packet: &[u8]) -> DropReason {
-    let esp = WireMatch { protocol: Some(50), ..WireMatch::default() };
-    let ah = WireMatch { protocol: Some(51), ..WireMatch::default() };
-    let udp = WireMatch { protocol: Some(17), ..WireMatch::default() };
-    if esp.takes(packet) || ah.takes(packet) || udp.takes(packet) {
-        DropReason::IoTxFailed
-    } else {
-        DropReason::BypassImpossible
     }
 }
 

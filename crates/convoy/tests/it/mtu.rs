@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, ip, site_of, status};
 use crate::direct::complaint;
-use convoy_lab::traffic::{Direction, Ping, PingTrouble, Rate, UdpPaced, Watch};
+use convoy_lab::traffic::{Direction, Ping, PingProblem, Rate, UdpPaced, Watch};
 use convoy_lab::{Family, HOST_LINK, Topology, TopologyConfig};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -27,8 +27,8 @@ fn largest_to(lab: &Topology, far: IpAddr, size: usize) -> Result<(), u32> {
         ip(&lab.a.host, "route flush cache");
         let ping = Ping { count: 1, payload: size - HEADERS, ..Ping::new(far) };
         let report = ping.run(&lab.a.host, &mut Watch::new(&cancel)).unwrap();
-        match report.troubles.first() {
-            Some(PingTrouble::TooBig { mtu }) => return Err(*mtu),
+        match report.problems.first() {
+            Some(PingProblem::TooBig { mtu }) => return Err(*mtu),
             _ if report.received > 0 => return Ok(()),
             _ => {}
         }

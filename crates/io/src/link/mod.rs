@@ -6,15 +6,15 @@
 //! [`Board`] tells ports what the kernel knows of routes and neighbours.
 
 mod classic;
-mod ear;
 pub(crate) mod ethernet;
+mod icmp_listeners;
 mod next_hop;
 mod program;
 mod take;
 mod waiting;
 
 pub(crate) use classic::{leave_all, spread_by_spi, to_classic};
-pub(crate) use ear::Ears;
+pub(crate) use icmp_listeners::IcmpListeners;
 pub(crate) use next_hop::NextHops;
 pub use next_hop::{Asks, Board, Found, Hop, Mac, Neighbour, Route, Table};
 pub(crate) use program::{Goto, Program, Step, Test, Width};

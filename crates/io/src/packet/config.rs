@@ -8,7 +8,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::PacketPort;
 use crate::link::{
-    Board, Ears, Interface, NextHops, Sight, Take, What, leave_all, spread_by_spi, to_classic,
+    Board, IcmpListeners, Interface, NextHops, Sight, Take, What, leave_all, spread_by_spi,
+    to_classic,
 };
 use crate::socket::grow_buffers;
 use crate::sys::{attach_program, bind_packet, get_int, set_int, set_program};
@@ -95,7 +96,7 @@ pub fn open(config: &Config) -> Result<(Vec<PacketPort>, Steering), IoError> {
     let clones = sockets.iter().map(Socket::try_clone).collect::<io::Result<_>>();
     let clones = clones.map_err(IoError::setup("share the packet sockets"))?;
     let steering = Steering { sockets: clones, take: Mutex::new(config.take.clone()) };
-    let mut ears = Some(Ears::open(&config.take.what, &config.interface)?);
+    let mut listeners = Some(IcmpListeners::open(&config.take.what, &config.interface)?);
     let offloads = Offloads {
         rx_tcp_segments: true,
         rx_udp_segments: true,
@@ -110,9 +111,9 @@ pub fn open(config: &Config) -> Result<(Vec<PacketPort>, Steering), IoError> {
     };
     let port = |socket| {
         let hops = NextHops::new(config.next_hops.clone());
-        // One worker hears for all; it tells the others.
-        let ears = ears.take().unwrap_or_default();
-        PacketPort::new(socket, config.interface.index, hops, ears, offloads)
+        // One worker listens for all; it tells the others.
+        let listeners = listeners.take().unwrap_or_default();
+        PacketPort::new(socket, config.interface.index, hops, listeners, offloads)
     };
     Ok((sockets.into_iter().map(port).collect(), steering))
 }

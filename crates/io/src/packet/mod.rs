@@ -20,7 +20,7 @@ use convoy_packet::{Burst, Pool};
 use socket2::Socket;
 
 use crate::link::ethernet;
-use crate::link::{Ears, NextHops, Outlet};
+use crate::link::{IcmpListeners, NextHops, Outlet};
 use crate::offload::VNET_LEN;
 use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
 
@@ -35,19 +35,25 @@ pub struct PacketPort {
     rx: rx::Receiver,
     tx: tx::Sender,
     outlet: Outlet,
-    ears: Ears,
+    listeners: IcmpListeners,
     counters: PortCounters,
 }
 
 impl PacketPort {
-    fn new(socket: Socket, index: u32, hops: NextHops, ears: Ears, offloads: Offloads) -> Self {
+    fn new(
+        socket: Socket,
+        index: u32,
+        hops: NextHops,
+        listeners: IcmpListeners,
+        offloads: Offloads,
+    ) -> Self {
         Self {
             socket,
             offloads,
             rx: rx::Receiver::new(),
             tx: tx::Sender::new(index, &offloads),
             outlet: Outlet::new(hops),
-            ears,
+            listeners,
             counters: PortCounters::default(),
         }
     }
@@ -68,7 +74,7 @@ impl PacketPort {
 impl Port for PacketPort {
     fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
         self.send_waiting(pool)?;
-        self.ears.tick();
+        self.listeners.tick();
         let before = into.len();
         let outcome = self.rx.run(self.socket.as_fd(), pool, into, &mut self.counters);
         let fresh = into.as_slice().get(before..).unwrap_or_default();
@@ -85,7 +91,7 @@ impl Port for PacketPort {
     }
 
     fn event(&mut self) -> Option<PortEvent> {
-        self.outlet.event().or_else(|| self.ears.next())
+        self.outlet.event().or_else(|| self.listeners.next())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::UdpPort;
-use super::ear::Ear;
+use super::icmp_listener::IcmpListener;
 use super::steer::{Form, Steering, Unopened, bound_to};
 use crate::socket::{SocketOptions, bind, prepare};
 use crate::sys::{attach_program, set_int};
@@ -86,9 +86,9 @@ pub fn share(config: &Config, form: Form) -> Result<(Vec<UdpPort>, Steering), Io
     let mut ports = open_all(config, Some(&mut steering))?;
     let first = ports.first_mut().ok_or(IoError::Queues(0))?;
     let steering = steering.finish(&first.socket, first.local)?;
-    first.ear = Ear::open(first.local, &config.options).ok();
-    let has_ear = first.ear.is_some();
-    ports.iter_mut().for_each(|port| port.has_ear = has_ear);
+    first.icmp = IcmpListener::open(first.local, &config.options).ok();
+    let has_listener = first.icmp.is_some();
+    ports.iter_mut().for_each(|port| port.has_listener = has_listener);
     Ok((ports, steering))
 }
 

@@ -13,8 +13,8 @@
 //! is shared with an IKE daemon ([`share`]).
 
 mod config;
-mod ear;
 mod header;
+mod icmp_listener;
 mod rx;
 mod steer;
 mod tx;
@@ -31,7 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use convoy_packet::{Burst, Pool};
 use socket2::Socket;
 
-use self::ear::Ear;
+use self::icmp_listener::IcmpListener;
 use crate::error_queue::ErrorQueue;
 use crate::{IoError, NewsSource, Offloads, Port, PortCounters, PortEvent};
 
@@ -44,9 +44,9 @@ pub struct UdpPort {
     rx: rx::Receiver,
     tx: tx::Sender,
     errors: ErrorQueue,
-    ear: Option<Ear>,
-    /// True if the ear of this port, or another's, hears what ICMP says about paths.
-    has_ear: bool,
+    icmp: Option<IcmpListener>,
+    /// True if a listener of this port, or another's, receives what ICMP says about paths.
+    has_listener: bool,
     counters: PortCounters,
 }
 
@@ -59,17 +59,17 @@ impl UdpPort {
             rx: rx::Receiver::new(local, offloads.rx_udp_segments),
             tx: tx::Sender::new(local, offloads.tx_udp_segments),
             errors: ErrorQueue::default(),
-            ear: None,
-            has_ear: false,
+            icmp: None,
+            has_listener: false,
             counters: PortCounters::default(),
         }
     }
 
-    /// The next piece of news from the socket, but for what ears hear.
+    /// The next piece of news from the socket, but for what listeners receive.
     fn socket_event(&mut self) -> Option<PortEvent> {
         loop {
             match self.errors.next(self.socket.as_fd())? {
-                PortEvent::PathMtu { source: NewsSource::Icmp(_), .. } if self.has_ear => {}
+                PortEvent::PathMtu { source: NewsSource::Icmp(_), .. } if self.has_listener => {}
                 event => return Some(event),
             }
         }
@@ -84,8 +84,8 @@ impl UdpPort {
 
 impl Port for UdpPort {
     fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
-        if let Some(ear) = &mut self.ear {
-            ear.tick();
+        if let Some(icmp) = &mut self.icmp {
+            icmp.tick();
         }
         let before = into.len();
         let fd = self.socket.as_fd();
@@ -106,7 +106,7 @@ impl Port for UdpPort {
     }
 
     fn event(&mut self) -> Option<PortEvent> {
-        self.socket_event().or_else(|| self.ear.as_mut()?.next())
+        self.socket_event().or_else(|| self.icmp.as_mut()?.next())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

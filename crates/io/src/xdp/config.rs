@@ -12,7 +12,7 @@ use super::XdpPort;
 use super::program::{PASS, to_extended};
 use super::queue::Queue;
 use crate::IoError;
-use crate::link::{Board, Ears, Interface, NextHops, Program, Sight, Take, ethernet};
+use crate::link::{Board, IcmpListeners, Interface, NextHops, Program, Sight, Take, ethernet};
 use crate::sys::{self, DeviceName, KERNEL_HEADROOM, XdpLink, XdpSocket};
 
 /// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
@@ -143,7 +143,7 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
         (true, false) => Mode::Native,
         (false, _) => Mode::Generic,
     };
-    let mut ears = Some(Ears::open(&config.take.what, &config.interface)?);
+    let mut listeners = Some(IcmpListeners::open(&config.take.what, &config.interface)?);
     // From here on frames come; the sockets are bound.
     for (queue, socket) in (0..).zip(&sockets) {
         sys::set_socket(map.as_fd(), queue, socket.as_fd())
@@ -158,7 +158,7 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
     let ports = shares.into_iter().map(|queues| {
         let gathered = gather(&queues)?;
         let hops = NextHops::new(config.next_hops.clone());
-        Ok(XdpPort::new(queues, gathered, mode, hops, ears.take().unwrap_or_default()))
+        Ok(XdpPort::new(queues, gathered, mode, hops, listeners.take().unwrap_or_default()))
     });
     let ports = ports.collect::<Result<_, IoError>>()?;
     Ok((ports, Steering { map, link, take: Mutex::new(config.take.clone()), mode }))

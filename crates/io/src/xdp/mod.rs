@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use convoy_packet::{Burst, Pool};
 
-use crate::link::{Ears, NextHops, Outlet};
+use crate::link::{IcmpListeners, NextHops, Outlet};
 use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
 use queue::Queue;
 
@@ -35,7 +35,7 @@ pub struct XdpPort {
     gathered: Option<OwnedFd>,
     mode: Mode,
     outlet: Outlet,
-    ears: Ears,
+    listeners: IcmpListeners,
     calls: u32,
     counters: PortCounters,
 }
@@ -46,7 +46,7 @@ impl XdpPort {
         gathered: Option<OwnedFd>,
         mode: Mode,
         hops: NextHops,
-        ears: Ears,
+        listeners: IcmpListeners,
     ) -> Self {
         Self {
             queues,
@@ -54,7 +54,7 @@ impl XdpPort {
             gathered,
             mode,
             outlet: Outlet::new(hops),
-            ears,
+            listeners,
             calls: 0,
             counters: PortCounters::default(),
         }
@@ -94,7 +94,7 @@ impl XdpPort {
 impl Port for XdpPort {
     fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
         self.send_waiting(pool)?;
-        self.ears.tick();
+        self.listeners.tick();
         self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(EVERY) {
             self.counters.rx_kernel_drops = self.queues.iter().map(Queue::drops).sum();
@@ -114,7 +114,7 @@ impl Port for XdpPort {
     }
 
     fn event(&mut self) -> Option<PortEvent> {
-        self.outlet.event().or_else(|| self.ears.next())
+        self.outlet.event().or_else(|| self.listeners.next())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -133,7 +133,7 @@ impl Port for XdpPort {
             rx_checksum: true,
             batch: true,
             kernel_drops: true,
-            error_queue: self.ears.are_open(),
+            error_queue: self.listeners.are_open(),
             native_xdp: self.mode != Mode::Generic,
             zero_copy: self.mode == Mode::ZeroCopy,
             ..Offloads::default()

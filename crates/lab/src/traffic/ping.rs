@@ -215,13 +215,15 @@ impl Run<'_> {
         }
     }
 
-    /// Reads a message; true if it is about these echo requests. A raw socket hears all others, too.
+    /// Reads a message; true if it is about these echo requests. A raw socket receives all others, too.
     fn listen(&mut self, buffer: &mut [u8]) -> bool {
         let mut socket = self.socket;
-        socket.read(buffer).is_ok_and(|length| self.hear(buffer.get(..length).unwrap_or_default()))
+        socket
+            .read(buffer)
+            .is_ok_and(|length| self.take_in(buffer.get(..length).unwrap_or_default()))
     }
 
-    fn hear(&mut self, mut message: &[u8]) -> bool {
+    fn take_in(&mut self, mut message: &[u8]) -> bool {
         if self.ping.to.is_ipv4() {
             // Raw IPv4 sockets deliver the IP header, raw IPv6 sockets do not.
             let header = usize::from(message.first().copied().unwrap_or(0) & 0xf) * 4;

@@ -163,7 +163,7 @@ impl TcpBulk {
         let begun = Instant::now();
         let a_try = self.connect.min(CONNECT_TRY);
         let near = loop {
-            // Short tries, so that a caller who gives up is heard.
+            // Short tries, so that a caller that gives up is noticed.
             match first.run(|| TcpStream::connect_timeout(&address, a_try))? {
                 Err(e)
                     if e.kind() == io::ErrorKind::TimedOut

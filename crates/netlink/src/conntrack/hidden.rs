@@ -218,7 +218,7 @@ impl Conntrack {
 
     fn knows(&mut self, flow: &Hidden) -> Result<bool, Refusal> {
         match self.channel.ask(flow.question(), 0) {
-            Ok(Some(Message::Heard(entry))) => Ok(flow.is_in(&entry)),
+            Ok(Some(Message::Received(entry))) => Ok(flow.is_in(&entry)),
             Ok(_) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(false),
             Err(refusal) => Err(refusal),
         }

@@ -36,7 +36,7 @@ pub struct Changed {
     pub by: u32,
     /// Names of the tables, of all families.
     tables: BTreeSet<String>,
-    /// Something was not heard.
+    /// Something was not received.
     is_lost: bool,
 }
 

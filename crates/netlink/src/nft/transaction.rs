@@ -63,7 +63,7 @@ impl Order {
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     Said(NetfilterMessage),
-    Heard(Answer),
+    Received(Answer),
 }
 
 /// An answer: its type, and what follows the header of netlink.
@@ -79,21 +79,21 @@ impl NetlinkSerializable for Message {
     fn message_type(&self) -> u16 {
         match self {
             Self::Said(message) => message.message_type(),
-            Self::Heard(answer) => answer.kind,
+            Self::Received(answer) => answer.kind,
         }
     }
 
     fn buffer_len(&self) -> usize {
         match self {
             Self::Said(message) => NetlinkSerializable::buffer_len(message),
-            Self::Heard(answer) => answer.bytes.len(),
+            Self::Received(answer) => answer.bytes.len(),
         }
     }
 
     fn serialize(&self, buffer: &mut [u8]) {
         match self {
             Self::Said(message) => message.serialize(buffer),
-            Self::Heard(answer) => buffer.copy_from_slice(&answer.bytes),
+            Self::Received(answer) => buffer.copy_from_slice(&answer.bytes),
         }
     }
 }
@@ -102,7 +102,7 @@ impl NetlinkDeserializable for Message {
     type Error = Infallible;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
-        Ok(Self::Heard(Answer { kind: header.message_type, bytes: payload.to_vec() }))
+        Ok(Self::Received(Answer { kind: header.message_type, bytes: payload.to_vec() }))
     }
 }
 
@@ -191,7 +191,7 @@ impl Nft {
     /// Asks for one object.
     pub fn get(&mut self, question: NfTablesMessage) -> Result<Option<Answer>, Refusal> {
         let answer = self.channel.ask(Message::Said(message(question)), 0)?;
-        Ok(answer.and_then(|m| if let Message::Heard(answer) = m { Some(answer) } else { None }))
+        Ok(answer.and_then(|m| if let Message::Received(answer) = m { Some(answer) } else { None }))
     }
 
     /// Asks for all objects of a kind.
@@ -207,8 +207,8 @@ impl Nft {
     ) -> Result<Vec<Answer>, Refusal> {
         let question = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), question);
         let answers = self.channel.dump(&Message::Said(question))?;
-        let heard = |m| if let Message::Heard(answer) = m { Some(answer) } else { None };
-        Ok(answers.into_iter().filter_map(heard).collect())
+        let received = |m| if let Message::Received(answer) = m { Some(answer) } else { None };
+        Ok(answers.into_iter().filter_map(received).collect())
     }
 }
 

@@ -49,16 +49,16 @@ impl<'a> Receiver<'a> {
         // One byte more than is sent, so that too long a datagram is seen.
         let mut buffers = vec![vec![0; self.paced.payload + 1]; BATCH];
         let mut headers = MultiHeaders::preallocate(BATCH, None);
-        let mut heard = Instant::now();
+        let mut received = Instant::now();
         loop {
             let lengths = receive_batch(socket, &mut headers, &mut buffers);
             if lengths.is_empty() {
-                if self.flight.over.load(Ordering::Acquire) && heard.elapsed() >= self.quiet() {
+                if self.flight.over.load(Ordering::Acquire) && received.elapsed() >= self.quiet() {
                     break;
                 }
                 continue;
             }
-            heard = Instant::now();
+            received = Instant::now();
             for (length, buffer) in lengths.iter().zip(&buffers) {
                 self.take(buffer.get(..*length).unwrap_or_default());
             }

@@ -1,7 +1,7 @@
 //! Path MTU news for ports that share theirs.
 //!
 //! Whom an ICMP message concerns the kernel looks up without the program that steers, by a hash over all
-//! sockets of the group: news about ESP may go to the daemon, for some peers always. A raw socket hears
+//! sockets of the group: news about ESP may go to the daemon, for some peers always. A raw socket receives
 //! every ICMP message, so the first port of a group has one, and tells what is about ESP of this port.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,7 +33,7 @@ const ICMPV6_FILTER: libc::c_int = 1;
 
 /// Hears what ICMP says about packets of a port.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct IcmpListener {
     /// A raw socket; std's type for its way to receive.
     socket: UdpSocket,
     local: SocketAddr,
@@ -41,13 +41,13 @@ pub(super) struct Ear {
     listening: bool,
 }
 
-impl Ear {
+impl IcmpListener {
     /// For the port at `local`.
     ///
     /// # Errors
     /// [`IoError::Setup`], without `CAP_NET_RAW` for one.
     pub(super) fn open(local: SocketAddr, options: &SocketOptions) -> Result<Self, IoError> {
-        let step = "hear icmp messages about a shared port";
+        let step = "receive icmp messages about a shared port";
         let (domain, protocol) = if local.is_ipv4() {
             (Domain::IPV4, Protocol::ICMPV4)
         } else {
@@ -190,7 +190,7 @@ mod tests {
         [&[2, 0, 0, 0, 0, 0, 5, 0][..], &inner, quoted].concat()
     }
 
-    fn heard(message: &[u8], local: &str) -> Option<PortEvent> {
+    fn event_of(message: &[u8], local: &str) -> Option<PortEvent> {
         let local: SocketAddr = local.parse().unwrap();
         let said = if local.is_ipv4() { read_v4(message) } else { read_v6(message) };
         said?.about(local, "203.0.113.1".parse().unwrap())
@@ -206,21 +206,21 @@ mod tests {
         let quote = Quote::Esp { spi: 256, seq_low: 9 };
         let news = expected("198.51.100.7", 1300, quote);
         for local in ["0.0.0.0:4500", "192.0.2.1:4500"] {
-            assert_eq!(heard(&v4(&udp(&ESP)), local), news);
+            assert_eq!(event_of(&v4(&udp(&ESP)), local), news);
         }
         let news = expected("fd02::", 1280, quote);
         for local in ["[::]:4500", "[fd01::]:4500"] {
-            assert_eq!(heard(&v6(&udp(&ESP)), local), news);
+            assert_eq!(event_of(&v6(&udp(&ESP)), local), news);
         }
         for local in ["192.0.2.2:4500", "0.0.0.0:4501"] {
-            assert_eq!(heard(&v4(&udp(&ESP)), local), None);
+            assert_eq!(event_of(&v4(&udp(&ESP)), local), None);
         }
-        assert_eq!(heard(&v6(&udp(&ESP)), "[fd02::]:4500"), None);
+        assert_eq!(event_of(&v6(&udp(&ESP)), "[fd02::]:4500"), None);
         // IKE is the daemon's.
-        assert_eq!(heard(&v4(&udp(&[0; 8])), "0.0.0.0:4500"), None);
+        assert_eq!(event_of(&v4(&udp(&[0; 8])), "0.0.0.0:4500"), None);
         // A router that quotes no more than it must (RFC 792).
         let short = expected("198.51.100.7", 1300, Quote::TooShort);
-        assert_eq!(heard(&v4(&udp(&[])), "0.0.0.0:4500"), short);
+        assert_eq!(event_of(&v4(&udp(&[])), "0.0.0.0:4500"), short);
     }
 
     #[test]
@@ -230,16 +230,16 @@ mod tests {
         for (at, value) in [(24, 11), (25, 3), (32, 0x65), (39, 1), (41, 6)] {
             let mut other = whole.clone();
             other[at] = value;
-            assert_eq!(heard(&other, "0.0.0.0:4500"), None, "byte {at}");
+            assert_eq!(event_of(&other, "0.0.0.0:4500"), None, "byte {at}");
         }
-        assert!((0..64).all(|len| heard(&whole[..len], "0.0.0.0:4500").is_none()));
+        assert!((0..64).all(|len| event_of(&whole[..len], "0.0.0.0:4500").is_none()));
         let whole = v6(&udp(&ESP));
         for (at, value) in [(0, 1), (8, 0x40), (14, 44)] {
             let mut other = whole.clone();
             other[at] = value;
-            assert_eq!(heard(&other, "[::]:4500"), None, "byte {at}");
+            assert_eq!(event_of(&other, "[::]:4500"), None, "byte {at}");
         }
-        assert!((0..56).all(|len| heard(&whole[..len], "[::]:4500").is_none()));
-        assert_eq!(heard(&[0xff; 200], "0.0.0.0:4500"), None);
+        assert!((0..56).all(|len| event_of(&whole[..len], "[::]:4500").is_none()));
+        assert_eq!(event_of(&[0xff; 200], "0.0.0.0:4500"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets that hear what the network says about packets which went out through an interface.
+//! Sockets that receive what the network says about packets which went out through an interface.
 //!
 //! ICMP messages are the kernel's, which gives them to whom they concern: the sockets of the
 //! protocol or port that they quote. These sockets receive nothing else. Their presence also keeps
@@ -26,13 +26,13 @@ const BUFFER: usize = 1 << 16;
 
 /// The sockets of one port.
 #[derive(Debug, Default)]
-pub(crate) struct Ears {
+pub(crate) struct IcmpListeners {
     sockets: Vec<(Socket, ErrorQueue)>,
     /// Time of the last look at the queues.
     looked: Option<Instant>,
 }
 
-impl Ears {
+impl IcmpListeners {
     /// Opens what the protected packets of `what` call for; nothing for the plain side.
     pub(crate) fn open(what: &What, interface: &Interface) -> Result<Self, IoError> {
         let What::Protected { local, esp, ah, udp_port } = what else { return Ok(Self::default()) };
@@ -58,7 +58,7 @@ impl Ears {
         Ok(Self { sockets, looked: None })
     }
 
-    /// True if there is anything to hear with.
+    /// True if there is a socket.
     pub(crate) fn are_open(&self) -> bool {
         !self.sockets.is_empty()
     }
@@ -84,7 +84,7 @@ impl Ears {
     }
 }
 
-/// Packets that a socket hears about.
+/// Packets that a socket receives messages about.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Packets of this IP protocol.
