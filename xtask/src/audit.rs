@@ -1,4 +1,4 @@
-//! What stands behind the crates that Convoy uses: advisories, licences, sources, generations.
+//! Checks of the crates that Convoy uses: advisories, licences, sources, generations.
 
 use anyhow::Result;
 
@@ -12,7 +12,7 @@ const MANIFESTS: &[&str] = &[
     "interop/isatrap/Cargo.toml",
     "interop/rust-user/Cargo.toml",
 ];
-/// What needs nothing but the lock file and the sources of the crates.
+/// Checks that need nothing but the lock file and the sources of the crates.
 const OFFLINE: &[&str] = &["bans", "licenses", "sources"];
 
 /// Asks cargo-deny, by the rules of deny.toml.

@@ -9,22 +9,22 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::report::Tally;
 use crate::workspace::{Workspace, works};
 
 const EXAMPLES: &str = "crates/capi/examples";
 
-/// Where libraries go, below the prefix: not where they go if nothing is said.
+/// Folder for libraries, below the prefix: not the default one.
 const LIBDIR: &str = "lib64";
 
 /// The folder of what is installed with its symbols.
 const UNSTRIPPED: &str = "unstripped";
 
-/// Where they go in Debian and its kin.
+/// Folder for libraries in Debian and its kin.
 const MULTIARCH: &str = "lib/x86_64-linux-gnu";
 
-/// What a program needs beside the archive.
+/// Libraries that a program needs beside the archive.
 const STATIC_NEEDS: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
 
 /// A way to build a program.
@@ -52,7 +52,7 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Which library is installed.
+/// Library to be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Build {
     /// The one that the build of the tests made.
@@ -143,7 +143,7 @@ fn install(
     Ok(())
 }
 
-/// What was installed has no debug information, unless that was asked for.
+/// Checks that the installed files have no debug information, unless that was asked for.
 fn stripped(workspace: &Workspace, build: Build, prefix: &Path, folder: &Path) -> Result<Tally> {
     let whole = folder.join(UNSTRIPPED);
     install(workspace, build, &whole, LIBDIR, &["STRIP="])?;
@@ -278,7 +278,7 @@ fn moved(workspace: &Workspace, build: Build, folder: &Path, libdir: &str) -> Re
     Ok(())
 }
 
-/// What pkg-config says of the library that is installed in a folder.
+/// Output of pkg-config for the library that is installed in a folder.
 fn pkg_config(libdir: &Path, arguments: &[&str]) -> Result<Vec<String>> {
     let output = Command::new("pkg-config")
         .args(arguments)

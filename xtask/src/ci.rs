@@ -2,54 +2,21 @@
 //! longer than a gate may.
 
 use std::env;
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::programs::Program;
-use crate::report::Tally;
-use crate::since::Concerned;
+use crate::gate::{Ahead, DENY, Gate};
+use crate::report::{self, Tally};
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Workspace, cargo, skip, works};
 use crate::{
-    audit, c_library, drop_reasons, flags, fuzz, header, instructions, interop, kernel_calls,
-    layers, levels, ports, programs, rfc, rust_user, since, sizes, test_steps, unsafe_code, words,
+    audit, c_library, count, drop_reasons, flags, fuzz, header, instructions, interop,
+    kernel_calls, layers, levels, ports, rfc, rust_user, since, sizes, test_steps, unsafe_code,
+    words,
 };
 
-/// The variable that denies CPU tiers to every program of a run.
-pub(crate) const DENY: &str = "CONVOY_DENY_CPU";
-
-/// What steps work on.
-#[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) workspace: Arc<Workspace>,
-    /// What a change concerns, if the gate is to run for that alone.
-    concerned: Option<Concerned>,
-    programs: OnceLock<Option<Vec<Program>>>,
-    /// An oracle that began before its step, if oracles are among the steps.
-    pub(crate) ahead: Option<interop::Ahead>,
-}
-
-impl Gate {
-    pub(crate) fn new(workspace: Workspace) -> Self {
-        let workspace = Arc::new(workspace);
-        Self { workspace, concerned: None, programs: OnceLock::new(), ahead: None }
-    }
-
-    /// The test programs of all packages that are concerned, built at the first call.
-    pub(crate) fn programs(&self) -> Result<Vec<Program>> {
-        if self.programs.get().is_none() {
-            let _ = self.programs.set(programs::build(&self.workspace)?);
-        }
-        let all = self.programs.get().and_then(Option::as_ref).context("the tests do not build")?;
-        let is_wanted =
-            |program: &&Program| self.concerned.as_ref().is_none_or(|c| c.has(&program.package));
-        Ok(all.iter().filter(is_wanted).cloned().collect())
-    }
-}
-
-/// When a step runs.
+/// Gates in which a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     /// In every gate.
@@ -64,7 +31,7 @@ enum When {
 struct Step {
     name: &'static str,
     when: When,
-    /// What it claims, for lists.
+    /// Claim of the step, for lists.
     claim: &'static str,
     run: fn(&Gate) -> Result<Tally>,
 }
@@ -79,8 +46,13 @@ const fn long(name: &'static str, claim: &'static str, run: fn(&Gate) -> Result<
 
 const STEPS: &[Step] = &[
     gate("fmt", "the source is formatted", fmt),
-    gate("layers", "crates use what ARCHITECTURE.md allows", |gate| {
-        source_check(&gate.workspace, "layers")
+    gate(
+        "layers",
+        "crates use what ARCHITECTURE.md allows, and no circle within one is new",
+        |gate| source_check(&gate.workspace, "layers"),
+    ),
+    gate("count", "parameters and doc comments that say too little do not become more", |gate| {
+        source_check(&gate.workspace, "count")
     }),
     gate("unsafe", "unsafe stands only in its places", |gate| {
         source_check(&gate.workspace, "unsafe")
@@ -190,15 +162,15 @@ const STEPS: &[Step] = &[
 
 /// The checks that need nothing but the source.
 pub(crate) const SOURCE_CHECKS: &[&str] =
-    &["layers", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
+    &["layers", "count", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
 
-/// Whether there is a step of this name.
+/// True if there is a step of this name.
 #[cfg(test)]
 pub(crate) fn is_step(name: &str) -> bool {
     STEPS.iter().any(|step| step.name == name)
 }
 
-/// What the user asked for.
+/// Choice of the user.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wish {
     oracles: bool,
@@ -256,7 +228,7 @@ pub(crate) fn run(workspace: Workspace, arguments: &[String]) -> Result<Option<T
     };
     let steps: Vec<&Step> = STEPS.iter().filter(is_wanted).collect();
     let is_among = |name: &str| steps.iter().any(|step| step.name == name);
-    gate.ahead = (is_among("tiers") && is_among("interop")).then(interop::Ahead::default);
+    gate.ahead = (is_among("tiers") && is_among("interop")).then(Ahead::default);
     if let Some(concerned) = &gate.concerned {
         let left_out = STEPS.iter().filter(|step| step.when != When::Long && !is_wanted(step));
         println!("{}", concerned.tell(&gate.workspace, left_out.map(|step| step.name)));
@@ -283,7 +255,7 @@ fn row(step: &Step) -> String {
     format!("  {:<18}{}", step.name, step.claim)
 }
 
-/// What `--help` says: which step is where.
+/// Text of `--help`: the steps of each gate.
 fn help() -> String {
     let part = |is_in: fn(&Step) -> bool| -> String {
         let rows: Vec<String> = STEPS.iter().filter(|step| is_in(step)).map(row).collect();
@@ -326,19 +298,18 @@ fn run_steps(gate: &Gate, steps: &[&Step]) -> Tally {
 pub(crate) fn source_check(workspace: &Workspace, name: &str) -> Result<Tally> {
     let tree = Tree::read(&workspace.root)?;
     let findings: Vec<Finding> = match name {
-        "layers" => layers::check(tree.text(layers::DRAWING), &workspace.packages),
+        "layers" => layers::check(tree.text(layers::DRAWING), &workspace.packages)
+            .into_iter()
+            .chain(count::check_circles(&tree, &workspace.packages))
+            .collect(),
+        "count" => count::check(&tree, &workspace.packages),
         "unsafe" => unsafe_code::check(&tree, &workspace.packages),
         "sizes" => sizes::check(&tree),
         "words" => words::check(&tree),
         "rfc" => rfc::check(&tree),
         _ => drop_reasons::check(&tree),
     };
-    if findings.is_empty() {
-        println!("{name}: good");
-        return Ok(Tally::pass());
-    }
-    findings.iter().for_each(|finding| println!("{finding}"));
-    Ok(Tally::fail(format!("{name}: {} findings", findings.len())))
+    Ok(report::tell(name, &findings))
 }
 
 fn fmt(gate: &Gate) -> Result<Tally> {

@@ -9,10 +9,10 @@ use crate::workspace::{Workspace, cargo};
 
 /// Flags that have nothing to do with the portable tier.
 const HARDENING: &str = "-C force-frame-pointers=yes";
-/// What the refusal of convoy-crypto begins with.
+/// Beginning of the refusal of convoy-crypto.
 const REFUSAL: &str = "the portable tier would use special instructions";
 
-/// What asks convoy-crypto for a portable tier without special instructions.
+/// Flag that asks convoy-crypto for a portable tier without special instructions.
 const MUST_BE_SOFT: &str = "--cfg convoy_portable_must_be_soft";
 
 /// Such flags alone build, with a portable tier that is not soft; with what `make` adds to them it is.
@@ -48,7 +48,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
     Ok(Tally::pass())
 }
 
-/// Whether convoy-crypto compiles with these flags, and what the compiler says.
+/// Compiles convoy-crypto with these flags; returns true if that works, and the compiler's output.
 fn check(workspace: &Workspace, flags: &str) -> Result<(bool, String)> {
     let output = cargo()
         .args(["check", "--quiet", "--package", "convoy-crypto", "--target-dir"])

@@ -13,7 +13,7 @@ use crate::report::Tally;
 use crate::side_by_side::{self, Job, Tell};
 use crate::workspace::{Workspace, cargo, skip, works};
 
-/// How long each fuzz target runs, in seconds; `CONVOY_FUZZ_SECONDS` says otherwise.
+/// Time that each fuzz target runs, in seconds; `CONVOY_FUZZ_SECONDS` says otherwise.
 const FUZZ_SECONDS: u32 = 60;
 
 /// Runs every target.

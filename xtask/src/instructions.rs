@@ -9,12 +9,12 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::ci::DENY;
+use crate::gate::DENY;
 use crate::ports;
 use crate::report::Tally;
 use crate::workspace::{Workspace, rustc_version, works};
 
-/// Where the budget is.
+/// Path of the budget.
 const FILE: &str = "xtask/instructions.json";
 /// By how much a figure may differ.
 const TOLERANCE: f64 = 0.02;
@@ -27,11 +27,11 @@ const SIZES: [usize; 2] = [64, 1420];
 const PACKETS: usize = 32;
 /// Bursts that are counted; of pipelines the second number less the first, so that setting up is not.
 const ROUNDS: [usize; 2] = [4, 12];
-/// What Valgrind says in front of a count.
+/// Text of Valgrind in front of a count.
 const COLLECTED: &str = "Collected :";
 const ACCEPT: &str = "if that is meant, cargo xtask instructions --write accepts it";
 
-/// What is counted: functions by a pattern of their names, and what makes the program call it.
+/// Code to be counted: functions by a pattern of their names, and arguments that make the program call it.
 struct Subject {
     name: &'static str,
     function: &'static str,

@@ -5,12 +5,12 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, PoisonError};
+use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::report::Tally;
 use crate::side_by_side::{self, Job, Tell};
 use crate::workspace::{Workspace, stream};
@@ -18,7 +18,7 @@ use crate::workspace::{Workspace, stream};
 /// Exit status of a script that cannot run on this machine.
 const CANNOT_RUN: i32 = 77;
 
-/// How much of an oracle runs.
+/// Share of an oracle that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// One case of each kind: each suite, mode and encapsulation once, not each with each.
@@ -52,13 +52,6 @@ const DPDK: Oracle = Oracle { name: "dpdk", script: "ipsec-mb/dpdk.sh" };
 /// The oracle that takes longest, for its emulated machine takes a CPU while it starts: it begins beside tests that
 /// wait for nobody, and so suffer no more than it does.
 const AHEAD: &str = "kernel";
-
-/// A run of [`AHEAD`] that has begun before its step.
-#[derive(Debug, Default)]
-pub(crate) struct Ahead(Mutex<Option<JoinHandle<Finished>>>);
-
-/// What an oracle printed, and how it ended.
-type Finished = (Vec<String>, Result<Tally>);
 
 /// Begins the oracle that takes longest, where its step follows; that step waits for it and prints its lines.
 pub(crate) fn begin_ahead(gate: &Gate) {

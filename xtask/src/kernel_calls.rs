@@ -1,4 +1,4 @@
-//! What kernels call, as their object code says.
+//! Calls that kernels make, by their object code.
 //!
 //! A kernel is compiled with the features of a CPU tier, and all that it does is meant to be inlined into it.
 //! Where an optimiser sees one crate or unit at a time, a function of the standard library that is not marked
@@ -15,10 +15,10 @@ use serde_json::Value;
 use crate::report::Tally;
 use crate::workspace::{Workspace, cargo, works};
 
-/// What the mangled names of the functions behind doors have in them.
+/// Part of the mangled names of the functions behind doors.
 const DOOR: &str = "4door17h";
 
-/// What kernels may call: what does no work on packets, or as much for a burst as for a packet.
+/// Functions that kernels may call: they do no work on packets, or as much for a burst as for a packet.
 const ALLOWED: &[&str] = &[
     // The compiler's own.
     "memcpy",
@@ -124,7 +124,7 @@ fn functions(symbols: &str) -> BTreeSet<&str> {
     symbols.lines().filter_map(of_line).collect()
 }
 
-/// What stands behind so many columns of a line.
+/// Rest of a line behind so many columns.
 fn behind(line: &str, columns: usize) -> Option<&str> {
     (0..columns).try_fold(line.trim(), |rest, _| {
         rest.split_once(char::is_whitespace).map(|(_, rest)| rest.trim_start())
@@ -134,7 +134,7 @@ fn behind(line: &str, columns: usize) -> Option<&str> {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found<'a> {
     kernels: usize,
-    /// What is called and not allowed, and how often.
+    /// Calls that are not allowed, and their numbers.
     calls: BTreeMap<&'a str, usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Which crate may use which: the table in ARCHITECTURE.md against what the manifests say.
+//! Dependencies between crates: the table in ARCHITECTURE.md against the manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(crate) const DRAWING: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- layers: begin -->";
 const END: &str = "<!-- layers: end -->";
 
-/// How a package uses another.
+/// Kind of a package's dependency on another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// In what is shipped, or in its build script.
@@ -29,6 +29,14 @@ pub(crate) struct Package {
     /// Root source files of its libraries, programs and build script.
     pub(crate) roots: Vec<String>,
     pub(crate) uses: Vec<(String, Use)>,
+}
+
+impl Package {
+    /// Root source files of what is shipped, those that another package has already left out.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &str> {
+        let folder = format!("{}src/", self.manifest.trim_end_matches("Cargo.toml"));
+        self.roots.iter().map(String::as_str).filter(move |root| root.starts_with(&folder))
+    }
 }
 
 /// One row of the drawing.
@@ -66,6 +74,12 @@ pub(crate) fn check(drawing: Option<&str>, packages: &[Package]) -> Vec<Finding>
         for (used, kind) in &package.uses {
             findings.extend(refused(&table, package, row, used, *kind));
         }
+        let is_used = |name: &&String| package.uses.contains(&((*name).clone(), Use::Normal));
+        for unused in row.may_use.iter().filter(|name| !is_used(name) && table.contains_key(*name))
+        {
+            let what = format!("{} may use {unused}, and does not", package.name);
+            findings.push(Finding::new(DRAWING, row.line, what, "take it out of the row"));
+        }
     }
     findings
 }
@@ -92,7 +106,7 @@ fn refused(table: &Table, user: &Package, row: &Row, used: &str, kind: Use) -> O
     }
 }
 
-/// Whether `from` may use `to` over any number of steps.
+/// True if `from` may use `to` over any number of steps.
 fn reaches(table: &Table, from: &str, to: &str) -> bool {
     let mut seen = BTreeSet::new();
     let mut open = vec![from];
@@ -213,6 +227,9 @@ mod tests {
     const TABLE: &str = "# Layers\n<!-- layers: begin -->\n```\nlow, other → –\nmid → low\n\
         top → everything\nkit (tests only) → low\n```\n<!-- layers: end -->\n";
 
+    /// All that the table allows `mid`.
+    const MID: [(&str, Use); 1] = [("low", Use::Normal)];
+
     fn package(name: &str, uses: &[(&str, Use)]) -> Package {
         Package {
             name: name.to_owned(),
@@ -244,26 +261,38 @@ mod tests {
     }
 
     #[test]
+    fn edge_that_is_allowed_and_not_used_is_reported_in_the_table() {
+        for mid in [&[][..], &[("low", Use::Dev)]] {
+            let findings = check(Some(TABLE), &workspace(mid, &[]));
+            assert_eq!(whats(&findings), ["mid may use low, and does not"]);
+            assert_eq!((&*findings[0].path, findings[0].line), (DRAWING, 5));
+        }
+    }
+
+    #[test]
     fn edge_outside_the_table_is_reported_in_the_manifest() {
-        let findings = check(Some(TABLE), &workspace(&[("other", Use::Normal)], &[]));
+        let findings =
+            check(Some(TABLE), &workspace(&[("low", Use::Normal), ("other", Use::Normal)], &[]));
         assert_eq!(whats(&findings), ["mid may not use other"]);
         assert_eq!(findings[0].path, "crates/mid/Cargo.toml");
     }
 
     #[test]
     fn tests_may_not_use_a_crate_above_them() {
-        let findings = check(Some(TABLE), &workspace(&[], &[("mid", Use::Dev)]));
+        let findings = check(Some(TABLE), &workspace(&MID, &[("mid", Use::Dev)]));
         assert_eq!(whats(&findings), ["the tests of low may not use mid, which stands above it"]);
-        let findings = check(Some(TABLE), &workspace(&[("top", Use::Dev)], &[]));
+        let findings =
+            check(Some(TABLE), &workspace(&[("low", Use::Normal), ("top", Use::Dev)], &[]));
         assert_eq!(whats(&findings), ["the tests of mid may not use top, which stands above it"]);
     }
 
     #[test]
     fn test_crate_in_shipped_code_is_reported() {
-        let findings = check(Some(TABLE), &workspace(&[("kit", Use::Normal)], &[]));
+        let findings =
+            check(Some(TABLE), &workspace(&[("low", Use::Normal), ("kit", Use::Normal)], &[]));
         assert_eq!(whats(&findings), ["mid uses kit, which is for tests only"]);
         // Also where the row says "everything".
-        let mut packages = workspace(&[], &[]);
+        let mut packages = workspace(&MID, &[]);
         packages[3].uses.push(("kit".to_owned(), Use::Normal));
         assert_eq!(
             whats(&check(Some(TABLE), &packages)),
@@ -273,7 +302,7 @@ mod tests {
 
     #[test]
     fn crate_without_row_and_row_without_crate_are_reported() {
-        let mut packages = workspace(&[], &[]);
+        let mut packages = workspace(&MID, &[]);
         packages[1].name = "new".to_owned();
         let findings = check(Some(TABLE), &packages);
         assert_eq!(
@@ -288,7 +317,7 @@ mod tests {
     #[test]
     fn cycle_and_double_row_and_broken_row_are_reported() {
         let table = TABLE.replace("low, other → –", "low → mid\nother -> -\nother -> -\nrubbish");
-        let findings = check(Some(&table), &workspace(&[], &[]));
+        let findings = check(Some(&table), &workspace(&MID, &[]));
         let whats = whats(&findings);
         assert!(whats.contains(&"low may, over some steps, use itself"), "{whats:?}");
         assert!(whats.contains(&"other has two rows"), "{whats:?}");

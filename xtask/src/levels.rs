@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::ci::DENY;
+use crate::gate::DENY;
 use crate::report::Tally;
 use crate::workspace::{Output, Workspace, cargo, stream};
 
@@ -39,7 +39,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Option<
     Ok(Some(sum))
 }
 
-/// What to deny in each run, from most to least. `tiers` are those of this machine, least preferred first.
+/// Features to deny in each run, from most to least. `tiers` are those of this machine, least preferred first.
 ///
 /// Denying a tier denies what builds on it, so each run leaves another tier as the best one. One more run
 /// leaves AVX2 and AES-NI alone, without the SHA extensions that processors with newer tiers have.

@@ -5,23 +5,29 @@
 mod audit;
 mod c_library;
 mod ci;
+mod circles;
+mod count;
 mod drop_reasons;
 mod flags;
 mod fuzz;
+mod gate;
 mod header;
 mod instructions;
 mod interop;
 mod kernel_calls;
 mod layers;
 mod levels;
+mod modules;
 mod ports;
 mod programs;
+mod ratchet;
 mod report;
 mod rfc;
 mod rust_user;
 mod side_by_side;
 mod since;
 mod sizes;
+mod syntax;
 mod test_output;
 mod test_steps;
 mod tokens;
@@ -37,7 +43,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::interop::Extent;
 use crate::report::Tally;
 use crate::tree::Tree;
@@ -51,7 +57,8 @@ cargo xtask interop [--all] [NAME…] the oracles: scapy, tshark, kernel; a case
 cargo xtask levels [--list]         what of the gate runs code, once for every CPU tier that can be denied here
 cargo xtask ports [--write|--time]  what kernels cost on processors that are not at hand, by llvm-mca
 cargo xtask instructions [--write]  what bursts and pipelines take under Valgrind, held to xtask/instructions.json
-cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
+cargo xtask layers [--names]        crates use what the table in ARCHITECTURE.md allows; circles within crates
+cargo xtask count [--places|--write] what makes source hard to read, held to xtask/measures.json
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
 cargo xtask header [--write]        the header of the C library agrees with it (or is written)
 cargo xtask sizes                   no file above 1000 code lines, no function above 120
@@ -102,6 +109,8 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
             header::write(&workspace).map(|()| None)
         }
         "header" => header::check(&workspace).map(Some),
+        "count" => count::run(&workspace, rest).map(Some),
+        "layers" => count::run_layers(&workspace, rest).map(Some),
         check if ci::SOURCE_CHECKS.contains(&check) => {
             ci::source_check(&workspace, check).map(Some)
         }

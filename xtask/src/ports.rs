@@ -1,4 +1,4 @@
-//! What the kernels cost on processors that are not at hand, as llvm-mca has it: their inner loops, and whole
+//! Costs of the kernels on processors that are not at hand, as llvm-mca has them: of their inner loops, and of whole
 //! bursts of packets, whose way through the code is followed on the processor at hand.
 
 mod budget;
@@ -23,7 +23,7 @@ use self::budget::{Budget, Versions};
 use self::listing::{Kernel, Listing, short};
 use self::mca::{Answer, Block, Detail, Figures, Mca, Question};
 use self::models::{Burst, MODELS, Model};
-use crate::ci::DENY;
+use crate::gate::DENY;
 use crate::programs;
 use crate::report::Tally;
 use crate::workspace::{Workspace, cargo};
@@ -37,7 +37,7 @@ const NAMES: &str = "-Csymbol-mangling-version=v0";
 const RUSTFLAGS: &str = "RUSTFLAGS";
 const NOT_TRACED: &str = "bursts: this process may not trace another (ptrace)";
 const OTHER_ARCHITECTURE: &str = "there are no kernels for this architecture";
-/// How often a loop is run through.
+/// Number of times that a loop is run through.
 const TURNS: usize = 100;
 
 /// A kernel's inner loop.
@@ -60,7 +60,7 @@ struct Way {
     inner: Option<(String, Block)>,
 }
 
-/// What a burst costs on a processor.
+/// Costs of a burst on a processor.
 #[derive(Debug)]
 struct Cost {
     model: &'static str,
@@ -77,7 +77,7 @@ struct Found {
     costs: Vec<Cost>,
     /// Processors whose tier the one at hand has not, so that no burst was followed for them.
     absent: Vec<&'static str>,
-    /// What else was left out, and why.
+    /// Other things left out, with reasons.
     left_out: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Found {
     }
 }
 
-/// What the verb does.
+/// Action of the verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Tell,
@@ -231,7 +231,7 @@ fn kernel_loops(
     Ok(found)
 }
 
-/// What every burst costs on every processor whose tier the processor at hand has.
+/// Costs of every burst on every processor whose tier the processor at hand has.
 fn costs(mca: &Mca, program: &Path, listing: &Listing, detail: Detail) -> Result<Found> {
     let mut found = Found::default();
     let mut ways = Vec::new();
@@ -296,7 +296,7 @@ fn on_all<T: Send>(ask: impl Fn(&Model) -> Result<T> + Sync) -> Result<Vec<(&'st
     })
 }
 
-/// What the user denies, and what a processor lacks.
+/// Features to deny: those that the user denies, and those that a processor lacks.
 fn denied(model: &Model) -> String {
     let given = env::var(DENY).unwrap_or_default();
     format!("{given},{}", model.denied)

@@ -1,4 +1,4 @@
-//! What one build of the workspace makes: the program of every test, and what tests and oracles run.
+//! Products of one build of the workspace: the program of every test, and programs that tests and oracles run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// How the gate names it.
+    /// Name of the program in the gate.
     pub(crate) fn title(&self) -> String {
         format!("{} ({})", self.package, self.name)
     }

@@ -1,6 +1,8 @@
-//! What passed, what failed, what was left out and why.
+//! Reports of cases that passed, failed or were left out, and the reasons.
 
 use std::fmt;
+
+use crate::tree::Finding;
 
 /// Counts of cases, with a word on each that did not pass.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -53,6 +55,16 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
+}
+
+/// Prints what a check found, and counts it.
+pub(crate) fn tell(name: &str, findings: &[Finding]) -> Tally {
+    if findings.is_empty() {
+        println!("{name}: good");
+        return Tally::pass();
+    }
+    findings.iter().for_each(|finding| println!("{finding}"));
+    Tally::fail(format!("{name}: {} findings", findings.len()))
 }
 
 #[cfg(test)]

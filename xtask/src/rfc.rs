@@ -62,7 +62,7 @@ struct Tests<'a> {
 }
 
 impl Tests<'_> {
-    /// Whether there is a test `crate::file::name`, in `tests/it/file.rs` of the crate or in the unit
+    /// Checks that there is a test `crate::file::name`, in `tests/it/file.rs` of the crate or in the unit
     /// tests of its module `file`.
     fn find(&mut self, name: &str) -> Result<(), String> {
         let parts: Vec<_> = name.split("::").collect();

@@ -5,12 +5,12 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 
-use crate::ci::Gate;
+use crate::gate::Gate;
 use crate::report::Tally;
 use crate::test_steps::tests;
 use crate::workspace::{cargo, skip};
 
-/// Where it lies.
+/// Path of its manifest.
 const MANIFEST: &str = "interop/rust-user/Cargo.toml";
 
 /// The crates that others may depend on.

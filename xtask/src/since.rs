@@ -1,4 +1,4 @@
-//! What a change concerns: the packages that it touches, all that use them, and the steps that tell of these.
+//! Scope of a change: the packages that it touches, all that use them, and the steps that tell of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::workspace::Workspace;
 /// Most names in one line.
 const NAMES_MAX: usize = 4;
 
-/// What the gate is to run for.
+/// Packages and steps that the gate is to run for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Concerned {
     /// Since when, as the user said it.
     since: String,
-    /// How many files differ.
+    /// Number of files that differ.
     files: usize,
     /// The packages that a file of the change belongs to, or that read one.
     touched: BTreeSet<String>,
@@ -29,12 +29,12 @@ pub(crate) struct Concerned {
 }
 
 impl Concerned {
-    /// Whether a package is concerned.
+    /// True if a package is concerned.
     pub(crate) fn has(&self, package: &str) -> bool {
         self.packages.contains(package)
     }
 
-    /// Whether a step of the gate can tell of the change.
+    /// True if a step of the gate can tell of the change.
     pub(crate) fn needs(&self, step: &str) -> bool {
         if self.steps.contains(step) {
             return true;
@@ -57,7 +57,7 @@ impl Concerned {
         }
     }
 
-    /// What is run and what is left out.
+    /// Lists what is run and what is left out.
     pub(crate) fn tell<'a>(
         &self,
         workspace: &Workspace,
@@ -82,7 +82,7 @@ impl Concerned {
     }
 }
 
-/// What differs between a commit and the one that is checked out.
+/// Finds what differs between a commit and the one that is checked out.
 pub(crate) fn concerned(workspace: &Workspace, reference: &str) -> Result<Concerned> {
     let root = &workspace.root;
     let commit = format!("{reference}^{{commit}}");
@@ -106,7 +106,7 @@ pub(crate) fn concerned(workspace: &Workspace, reference: &str) -> Result<Concer
     Ok(Concerned { since: reference.to_owned(), ..of(&files, &workspace.packages, &outside) })
 }
 
-/// What git prints; `None` if it fails.
+/// Output of git; `None` if it fails.
 fn git(root: &Path, arguments: &[&str]) -> Result<Option<String>> {
     let output = Command::new("git").args(arguments).current_dir(root).output();
     let output = output.context("--since: cannot run git")?;
@@ -146,7 +146,7 @@ fn owner<'a>(file: &str, packages: &'a [Package]) -> Option<&'a Package> {
     packages.iter().find(|package| folder(package).is_some_and(|f| Path::new(file).starts_with(f)))
 }
 
-/// What no step of the gate runs.
+/// Folders of which no step of the gate runs anything.
 const LONG_INTEROP: &[&str] =
     &["interop/isatrap/", "interop/openssl-tests/", "interop/report/", "interop/throughput/"];
 

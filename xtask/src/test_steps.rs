@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::ci::{DENY, Gate};
+use crate::gate::{DENY, Gate};
 use crate::interop;
 use crate::programs::Program;
 use crate::report::Tally;
@@ -15,7 +15,7 @@ use crate::side_by_side::{self, Job, Tell};
 use crate::test_output::TestOutput;
 use crate::workspace::{Output, Workspace, cargo, stream};
 
-/// What is denied in the further runs; a denied tier takes those with it that build on it.
+/// Tiers denied in the further runs; a denied tier takes those with it that build on it.
 const TIER_RUNS: &[&str] = &["avx512", "avx512,aesni"];
 /// The packages whose tests depend on the tier.
 const TIERED: &[&str] = &["crypto", "ipsec"];
@@ -24,7 +24,7 @@ const TIERED: &[&str] = &["crypto", "ipsec"];
 const WAITING: &[&str] = &["convoy", "leak-protection", "control", "io", "lab"];
 /// The variable that names the engine of the tests of pipelines.
 const ENGINE: &str = "CONVOY_TEST_ENGINE";
-/// Those that the gate has not run them over.
+/// Engines that the gate has not run them over.
 const ENGINES: [&str; 5] = ["moody", "shared", "model", "aws-lc", "cryptodev"];
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
@@ -55,7 +55,7 @@ pub(crate) fn run(gate: &Gate) -> Result<Tally> {
     Ok(side_by_side::run(jobs))
 }
 
-/// Where a program stands in the order.
+/// Place of a program in the order.
 fn turn(package: &str, name: &str) -> usize {
     let place = WAITING.iter().position(|waiting| *waiting == package);
     place.filter(|_| name == "it").unwrap_or(WAITING.len())
@@ -176,7 +176,7 @@ pub(crate) fn run_isatrap(gate: &Gate) -> Result<Tally> {
     tests(&gate.workspace, "isatrap", &mut command, &mut |line| println!("{line}"))
 }
 
-/// What is too long for the gate of the OpenSSL provider. OpenSSL's vectors are fetched before.
+/// Runs the tests of the OpenSSL provider that are too long for the gate. OpenSSL's vectors are fetched before.
 pub(crate) fn run_openssl(gate: &Gate) -> Result<Tally> {
     let fallback = || gate.workspace.root.join("target/vectors");
     let vectors = env::var_os("CONVOY_VECTORS").map_or_else(fallback, PathBuf::from);

@@ -114,6 +114,16 @@ impl<'a> Source<'a> {
         found
     }
 
+    /// The lines that test items stand on.
+    pub(crate) fn test_lines(&self) -> BTreeSet<usize> {
+        let lines = |range: Range<usize>| {
+            let tokens = self.tokens.get(range).unwrap_or_default();
+            let first = tokens.first().map_or(1, |token| token.first_line);
+            first..=tokens.last().map_or(0, |token| token.last_line)
+        };
+        self.test_items().into_iter().flat_map(lines).collect()
+    }
+
     fn is_test_cfg(&self, inside: Range<usize>) -> bool {
         self.is_ident(inside.start, "cfg")
             && inside.clone().any(|at| self.is_ident(at, "test"))
@@ -141,7 +151,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Whether a file holds only tests, examples or benches by its place alone.
+/// True if a file holds only tests, examples or benches by its place alone.
 pub(crate) fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "examples" | "benches" | "tests.rs"))
         || path.starts_with("fuzz/")
@@ -194,6 +204,13 @@ mod tests {
     fn code_lines_leave_out_comments_blanks_and_test_items() {
         let text = "//! Doc.\n\n/// Doc.\nfn a() {\n    // why\n    b();\n}\n\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\n";
         assert_eq!(Source::parse(text).unwrap().code_lines(), 3);
+    }
+
+    #[test]
+    fn lines_of_test_items_reach_from_attribute_to_brace() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n";
+        let lines: Vec<usize> = Source::parse(text).unwrap().test_lines().into_iter().collect();
+        assert_eq!(lines, [2, 3, 4, 5]);
     }
 
     #[test]

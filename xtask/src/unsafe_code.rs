@@ -1,4 +1,4 @@
-//! Where `unsafe` may stand, and the inventory of where it does.
+//! Places where `unsafe` may stand, and the inventory of those where it does.
 
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ struct Place {
     path: &'static str,
 }
 
-/// What kinds of `unsafe` a file holds.
+/// Numbers of each kind of `unsafe` in a file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count {
     blocks: usize,
@@ -151,7 +151,7 @@ fn loose_allows(path: &str, source: &Source<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether the item at `at` (behind more attributes and a visibility) is a module that may hold `unsafe`.
+/// True if the item at `at` (behind more attributes and a visibility) is a module that may hold `unsafe`.
 fn allowed_module(path: &str, source: &Source<'_>, mut at: usize) -> bool {
     while source.is_punct(at, '#') {
         at = source.closing(at + 1) + 1;

@@ -5,7 +5,7 @@ use crate::tree::{Finding, Tree};
 /// A word that is refused, and what to do instead. A row of `*` files is exempt by its folder or name.
 struct Word {
     text: &'static str,
-    /// Whether the word also counts inside a longer identifier.
+    /// True if the word also counts inside a longer identifier.
     inside_words: bool,
     mend: &'static str,
     exempt: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! Where things are, and how the gate runs programs.
+//! Paths of the workspace, and programs that the gate runs.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
@@ -38,12 +38,12 @@ impl Workspace {
         })
     }
 
-    /// Where tools are kept that the gate installs for itself.
+    /// Folder of tools that the gate installs for itself.
     pub(crate) fn tools(&self) -> PathBuf {
         self.target.join("tools")
     }
 
-    /// Where the full output of each step goes.
+    /// Log file for the full output of a step.
     pub(crate) fn log(&self, step: &str) -> Result<File> {
         let folder = self.target.join("gate");
         fs::create_dir_all(&folder)?;
@@ -57,7 +57,7 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Whether a command can be started and ends well; its output is thrown away.
+/// True if a command can be started and ends well; its output is thrown away.
 pub(crate) fn works(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())

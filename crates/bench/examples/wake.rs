@@ -1,5 +1,5 @@
-//! What vector code costs that follows scalar code: on some processors the units of wide registers sleep
-//! after a while without them, and what comes next waits until they are awake.
+//! Cycles of vector code behind scalar code: on some processors the units of wide registers sleep
+//! after a while without them, and the code after that waits until they are awake.
 //!
 //! `cargo run --release -p convoy-bench --example wake`
 
@@ -14,13 +14,13 @@ use convoy_crypto::time_stamp;
 
 /// Pauses in front of a burst, in microseconds.
 const PAUSES: [u64; 8] = [0, 100, 300, 500, 600, 700, 1000, 3000];
-/// How often each pause is made for each width.
+/// Rounds of each pause for each width.
 const ROUNDS: usize = 200;
 /// Bursts behind a pause: what is slow may be so for a while.
 const BURSTS: usize = 6;
 /// Loops of additions, rotations and logic in a burst.
 const LOOPS: usize = 2;
-/// How long the same code runs in front of a pause.
+/// Time for which the same code runs in front of a pause.
 const WARM: Duration = Duration::from_micros(400);
 
 fn main() {

@@ -45,12 +45,12 @@ impl CApi {
         Self::ALL.into_iter().find(|api| api.name() == name)
     }
 
-    /// Whether the library looks at pointers.
+    /// True if the library checks pointers.
     const fn is_checked(self) -> bool {
         matches!(self, Self::Job | Self::Burst)
     }
 
-    /// Whether intel-ipsec-mb's interface of this name does the same for its caller: jobs and bursts that are
+    /// True if intel-ipsec-mb's interface of this name does the same for its caller: jobs and bursts that are
     /// checked, or are not, or direct calls.
     #[must_use]
     pub fn is_like(self, peer_api: &str) -> bool {
@@ -79,7 +79,7 @@ impl CApi {
     }
 }
 
-/// What names of intel-ipsec-mb's interfaces that check their callers end with.
+/// Suffix of the names of intel-ipsec-mb's interfaces that check their callers.
 pub(crate) const CHECKED: &str = "-checked";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What runs between bursts: a gateway's core does other things as well, and they leave caches, branch
+//! Work between bursts: a gateway's core does other things as well, and they leave caches, branch
 //! predictors and vector units in another state than the burst before would.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::contender::Contender;
 use crate::peer::openssl::{self, OpenSsl};
 use crate::workload::{Arena, Workload};
 
-/// What runs between all bursts.
+/// Work between all bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// Nothing: the next burst follows at once.
@@ -84,7 +84,7 @@ impl FromStr for Between {
     }
 }
 
-/// Why nothing can run between bursts.
+/// Nothing can run between bursts.
 #[derive(Debug, thiserror::Error)]
 pub enum BetweenError {
     /// OpenSSL is not here.
@@ -98,7 +98,7 @@ pub enum BetweenError {
     Sockets(#[from] io::Error),
 }
 
-/// What runs between the bursts of one point, with all it needs.
+/// Work between the bursts of one point, with all it needs.
 pub(crate) enum Standing {
     Nothing,
     OpenSsl { work: Workload, arena: Arena, contender: Box<dyn Contender> },

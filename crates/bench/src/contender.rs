@@ -39,7 +39,7 @@ pub enum Disagreement {
     Sealed {
         /// The suite.
         suite: String,
-        /// Who differs.
+        /// Contender that differs.
         who: &'static str,
         /// By which interface.
         api: String,
@@ -53,11 +53,11 @@ pub enum Disagreement {
     Opened {
         /// The suite.
         suite: String,
-        /// Who differs.
+        /// Contender that differs.
         who: &'static str,
         /// By which interface.
         api: String,
-        /// Who sealed.
+        /// Contender that sealed.
         reference: &'static str,
     },
     /// A forged packet was taken for authentic.
@@ -65,7 +65,7 @@ pub enum Disagreement {
     Forged {
         /// The suite.
         suite: String,
-        /// Who takes it.
+        /// Contender that takes it.
         who: &'static str,
         /// By which interface.
         api: String,

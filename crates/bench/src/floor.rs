@@ -37,7 +37,7 @@ const fn widths(tier: Tier) -> Option<Widths> {
 pub struct Floor {
     suite: Suite,
     widths: Widths,
-    /// Whether hashes may use the SHA extensions.
+    /// True if hashes may use the SHA extensions.
     sha_ni: bool,
 }
 

@@ -36,7 +36,7 @@ const fn cbc(integrity: Integrity) -> Suite {
 const SEAL: Direction = Direction::Seal;
 const OPEN: Direction = Direction::Open;
 
-/// What is measured when nothing is asked for.
+/// Suites and directions that are measured when nothing is asked for.
 pub const ROWS: [Row; 13] = [
     Row { suite: GCM, direction: SEAL },
     Row { suite: GCM, direction: OPEN },

@@ -1,4 +1,4 @@
-//! What `convoy bench` runs: workloads, peers, statistics, report.
+//! Workloads, peers, statistics and reports of `convoy bench`.
 #![deny(unsafe_code)]
 
 pub mod api;

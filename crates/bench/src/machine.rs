@@ -1,4 +1,4 @@
-//! What a result must be read with: the machine.
+//! Machine that a result must be read with.
 
 use std::time::{Duration, Instant};
 use std::{env, fs};
@@ -18,32 +18,32 @@ pub struct Machine {
     pub class: Option<Class>,
     /// Convoy's tiers that it has and that are not denied, the least first.
     pub tiers: Vec<String>,
-    /// What is denied of it in the environment; none where nothing is.
+    /// Features of it that are denied in the environment; none where nothing is.
     pub denied: Option<String>,
     /// Ticks of the time-stamp counter in a microsecond.
     pub tsc_mhz: f64,
     /// The clock at the time, where the kernel tells.
     pub clock_mhz: Option<f64>,
-    /// How the kernel governs the clock; none where it does not tell.
+    /// Name of the kernel's governor of the clock; none where it does not tell.
     pub governor: Option<String>,
     /// The processors that the process may use, by number.
     pub processors: Vec<usize>,
-    /// Which of them the system says are threads of one core.
+    /// Groups of them that are threads of one core, as the system says.
     pub siblings: Vec<Vec<usize>>,
-    /// How many programs wanted a processor before the run, over 1, 5 and 15 minutes.
+    /// Mean number of programs that wanted a processor before the run, over 1, 5 and 15 minutes.
     pub load_before: Option<[f64; 3]>,
     /// The same at the end of the run.
     pub load_after: Option<[f64; 3]>,
     /// The kernel's release.
     pub kernel: String,
-    /// Who was measured beside Convoy, or served as a base of it.
+    /// Versions of those that were measured beside Convoy, or served as a base of it.
     pub peers: Vec<PeerVersion>,
 }
 
 /// A peer that took part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerVersion {
-    /// Which, as series name it.
+    /// Name, as series have it.
     pub who: String,
     /// Version, and kind or build.
     pub version: String,

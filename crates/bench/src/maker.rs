@@ -1,10 +1,10 @@
-//! What the keys and engines of a measurement are made by.
+//! Makers of keys and engines for a measurement.
 
 use convoy_crypto::{Cpu, KeyError, KeyMaterial, OpenKey, SealKey, Suite, Tier};
 use convoy_engine::Front;
 use convoy_engine::registry::{Driver, Purpose, Ready, Registry, RegistryError, algorithm};
 
-/// What makes keys, and the engine that uses them at once.
+/// Source of keys, and of the engine that uses them at once.
 #[derive(Clone, Debug)]
 pub enum Maker {
     /// Convoy's own kernels of a tier.

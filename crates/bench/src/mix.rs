@@ -76,7 +76,7 @@ impl FromStr for Mix {
     }
 }
 
-/// How long the packets of a burst are.
+/// Lengths of the packets of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// All texts of this many bytes.

@@ -1,4 +1,4 @@
-//! Whether two lists of samples come from one distribution, whatever that is.
+//! Test of whether two lists of samples come from one distribution, whatever that is.
 
 /// The probability that two lists of one distribution differ in their ranks as much as these do: the test of Mann and
 /// Whitney, both sides, by the normal approximation with corrections for ties and for continuity. 1 for an

@@ -17,7 +17,7 @@ use crate::stats::Summary;
 pub struct Report {
     /// Version, command and machine.
     pub head: Head,
-    /// Who took part, tier by tier.
+    /// Contenders, tier by tier.
     pub lineups: Vec<LineupInfo>,
     /// The figures to reach, where they were measured.
     pub gate: Vec<Figure>,
@@ -27,18 +27,18 @@ pub struct Report {
     pub fits: Vec<Fit>,
     /// Peers that are not here, and why.
     pub absent: Vec<LeftOut>,
-    /// What could not be measured, and why.
+    /// Points that could not be measured, with the reason.
     pub left_out: Vec<LeftOut>,
 }
 
-/// Who took part on a tier.
+/// Contenders on a tier.
 #[derive(Clone, Debug)]
 pub struct LineupInfo {
     /// Convoy's tier.
     pub tier: &'static str,
     /// The class of processors that have it as their best tier, whose goals count.
     pub class: Class,
-    /// Whether Convoy's hashes could use the SHA extensions.
+    /// True if Convoy's hashes could use the SHA extensions.
     pub sha_ni: bool,
     /// Version of intel-ipsec-mb and kind of its manager.
     pub ipsec_mb: Option<String>,
@@ -61,7 +61,7 @@ pub struct Figure {
     pub size: Sizes,
     /// Number of keys.
     pub keys: usize,
-    /// What ran between bursts.
+    /// Work between bursts.
     pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
@@ -73,7 +73,7 @@ pub struct Figure {
     pub target: f64,
     /// Median ratio.
     pub measured: f64,
-    /// Whether it was reached.
+    /// True if it was reached.
     pub reached: bool,
 }
 
@@ -167,7 +167,7 @@ fn with_between(mut rows: Rows, between: &[Between]) -> Rows {
     rows
 }
 
-/// Where a column behind suite, direction, tier and number of keys stands.
+/// Position of a column behind suite, direction, tier and number of keys.
 const AFTER_KEYS: usize = 4;
 
 /// All points, one row each. Peers that are linked in have columns where they took part.
@@ -211,7 +211,7 @@ pub fn point_rows(points: &[Point]) -> Rows {
     with_between(rows, &points.iter().map(|point| point.between).collect::<Vec<_>>())
 }
 
-/// What the C library's interfaces cost, one row for each point and interface; none if none was measured.
+/// Costs of the C library's interfaces, one row for each point and interface; none if none was measured.
 #[must_use]
 pub fn c_rows(points: &[Point]) -> Rows {
     let heading = [

@@ -16,18 +16,21 @@ use crate::peer::c;
 use crate::peer::ipsec_mb::{self, IpsecMb};
 use crate::peer::linked::Linked;
 use crate::peer::openssl::{self, OpenSsl};
+use crate::results::CONVOY;
 use crate::stats::{Line, Summary};
 use crate::workload::{Direction, Workload};
 
 /// Convoy on one tier, and its peers.
 #[derive(Debug)]
 pub struct Lineup {
-    /// What this machine may use.
+    /// Features that this machine may use.
     pub cpu: Cpu,
     /// Convoy's tier.
     pub tier: Tier,
-    /// Whether hashes may use the SHA extensions.
+    /// True if hashes may use the SHA extensions.
     pub sha_ni: bool,
+    /// Another tier that takes part beside it, with what it may use.
+    pub base: Option<(Cpu, Tier)>,
     /// The ways into the C library that are measured beside Rust's.
     pub c_apis: Vec<CApi>,
     /// intel-ipsec-mb, if it takes part.
@@ -53,7 +56,7 @@ pub struct Task {
     pub keys: usize,
     /// Packets of a burst.
     pub burst: usize,
-    /// What runs between bursts.
+    /// Work between bursts.
     pub between: Between,
     /// About how long to measure.
     pub time: Duration,
@@ -74,23 +77,23 @@ pub struct Point {
     pub keys: usize,
     /// Packets of a burst.
     pub burst: usize,
-    /// What ran between bursts, outside of what was measured.
+    /// Work between bursts, outside of what was measured.
     pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
-    /// Whether Convoy's hashes could use the SHA extensions.
+    /// True if Convoy's hashes could use the SHA extensions.
     pub sha_ni: bool,
-    /// How many bursts everybody was given.
+    /// Number of bursts that everybody was given.
     pub rounds: usize,
-    /// What everybody needed, Convoy first.
+    /// Cycles of everybody, Convoy first.
     pub samples: Vec<Samples>,
     /// The port floor in cycles per packet, beside each burst; none where no floor is known.
     pub floors: Vec<f64>,
-    /// What Convoy needs.
+    /// Cycles of Convoy.
     pub convoy: Cost,
     /// The port floor in per cent of what Convoy needs; none where no floor is known.
     pub floor_percent: Option<Summary>,
-    /// What Convoy needs through its C library.
+    /// Costs of Convoy through its C library.
     pub c: Vec<ThroughC>,
     /// The peers by their fastest interfaces.
     pub peers: Vec<Peer>,
@@ -98,7 +101,7 @@ pub struct Point {
     pub left_out: Vec<String>,
 }
 
-/// What one contender needed, burst by burst.
+/// Cycles of one contender, burst by burst.
 #[derive(Clone, Debug)]
 pub struct Samples {
     /// Whose code it is.
@@ -109,7 +112,7 @@ pub struct Samples {
     pub packet: Vec<f64>,
 }
 
-/// What one contender needs.
+/// Cycles of one contender.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Cycles per packet.
@@ -118,12 +121,12 @@ pub struct Cost {
     pub byte: f64,
 }
 
-/// What Convoy needs through one of the C library's interfaces.
+/// Costs of Convoy through one of the C library's interfaces.
 #[derive(Clone, Debug)]
 pub struct ThroughC {
-    /// Which.
+    /// Name of the interface.
     pub api: &'static str,
-    /// What it needs.
+    /// Its cycles.
     pub cost: Cost,
     /// Cycles per packet more than by Rust's interface, burst by burst.
     pub over_rust: Summary,
@@ -134,24 +137,24 @@ pub struct ThroughC {
 /// An interface of intel-ipsec-mb beside one of the C library's.
 #[derive(Clone, Debug)]
 pub struct Like {
-    /// Which.
+    /// Name of the interface.
     pub api: String,
     /// Its time in Convoy's, burst by burst.
     pub ratio: Summary,
     /// Least ratio that is asked for.
     pub target: f64,
-    /// Whether it was reached.
+    /// True if it was reached.
     pub reached: bool,
 }
 
-/// What a peer needs.
+/// Costs of a peer.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Which peer.
+    /// Name of the peer.
     pub who: &'static str,
     /// Its fastest interface.
     pub api: String,
-    /// What it needs by that.
+    /// Its cycles by that.
     pub cost: Cost,
     /// Its time in Convoy's time, burst by burst.
     pub ratio: Summary,
@@ -159,16 +162,16 @@ pub struct Peer {
     pub interfaces: Vec<Interface>,
 }
 
-/// What a peer needs by one of its interfaces.
+/// Cost of a peer by one of its interfaces.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Which.
+    /// Name.
     pub api: String,
     /// Cycles per packet.
     pub packet: f64,
 }
 
-/// Why a point could not be measured.
+/// A point could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// Convoy has no such key.
@@ -178,20 +181,20 @@ pub enum BenchError {
         suite: String,
         /// The tier.
         tier: Tier,
-        /// Why.
+        /// The key's error.
         error: KeyError,
     },
     /// Wrong results are not measured.
     #[error(transparent)]
     Disagreement(#[from] Disagreement),
-    /// What was asked for cannot run between bursts.
+    /// The work that was asked for cannot run between bursts.
     #[error(transparent)]
     Between(#[from] BetweenError),
 }
 
 /// Fewest and most bursts of a point.
 const ROUNDS: (u32, u32) = (16, 4000);
-/// How often a burst is measured again that other programs came into.
+/// Times that a burst is measured again that other programs came into.
 const TRIES: usize = 4;
 
 impl Lineup {
@@ -267,6 +270,10 @@ impl Lineup {
             error,
         })?;
         let mut all: Vec<Box<dyn Contender>> = vec![Box::new(convoy)];
+        if let Some((cpu, tier)) = self.base.filter(|(_, tier)| *tier != self.tier) {
+            let base = Convoy::new(&cpu, tier, work);
+            all.extend(base.ok().map(|base| Box::new(base) as Box<dyn Contender>));
+        }
         let through_c = self.c_apis.iter().filter(|_| self.c_can_do_the_same(work.suite));
         all.extend(through_c.filter_map(|api| c::contender(self.tier, *api, work)));
         if let Some(library) = &self.ipsec_mb {
@@ -282,7 +289,7 @@ impl Lineup {
         Ok(all)
     }
 
-    /// Whether the C library uses the kernels that Rust's interface does: it cannot be told to leave the SHA
+    /// True if the C library uses the kernels that Rust's interface does: it cannot be told to leave the SHA
     /// extensions alone.
     fn c_can_do_the_same(&self, suite: Suite) -> bool {
         self.sha_ni || suite.is_aead()
@@ -310,7 +317,7 @@ impl Lineup {
         };
         let mut peers: Vec<Peer> = Vec::new();
         for ((who, api), cycles) in names.iter().zip(samples).skip(1) {
-            if *who == CApi::WHO {
+            if [CApi::WHO, CONVOY].contains(who) {
                 continue;
             }
             let cost = cost(cycles);
@@ -379,7 +386,7 @@ impl Lineup {
     }
 }
 
-/// How often the kernel has taken this thread off its core.
+/// Number of times that the kernel has taken this thread off its core.
 pub(crate) fn interruptions() -> i64 {
     use nix::sys::resource::{UsageWho, getrusage};
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
@@ -400,7 +407,7 @@ pub struct Fit {
     pub direction: Direction,
     /// Number of keys.
     pub keys: usize,
-    /// What ran between bursts.
+    /// Work between bursts.
     pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
@@ -452,7 +459,7 @@ pub fn fits(points: &[Point]) -> Vec<Fit> {
 /// Keeps the calling thread on the core it is on.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn pin() -> Result<usize, nix::Error> {
     let core = nix::sched::sched_getcpu()?;
     let mut set = nix::sched::CpuSet::new();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What many samples of one point come to.
+/// Statistics of many samples of one point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// First and last eighth dropped, the rest sorted, its middle quarters averaged.

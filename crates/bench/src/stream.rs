@@ -26,7 +26,7 @@ const SAMPLE: (usize, usize) = (16_384, 64);
 /// Fewest and most rounds of a point.
 const ROUNDS: (u32, u32) = (16, 4000);
 
-/// How often a sample is taken again that other programs came into.
+/// Times that a sample is taken again that other programs came into.
 const TRIES: usize = 4;
 
 /// One point to measure.
@@ -55,20 +55,20 @@ pub struct StreamPoint {
     pub size: usize,
     /// Convoy's tier.
     pub tier: &'static str,
-    /// How many samples of each there are.
+    /// Number of samples of each.
     pub rounds: usize,
     /// Cycles per message in the order in which they were taken: in a burst of one, as a stream of one part, and of
     /// two.
     pub samples: [Vec<f64>; 3],
     /// Cycles of the time-stamp counter per message, in a burst of one.
     pub one_shot: Summary,
-    /// What the same takes as a stream of one part, IV and tag included, in the time of the burst.
+    /// Time of a stream of one part, IV and tag included, divided by the time of the burst.
     pub one_part: Summary,
     /// The same with the text in two halves.
     pub two_parts: Summary,
 }
 
-/// Why a point could not be measured.
+/// A point could not be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamBenchError {
     /// Convoy has no such key.

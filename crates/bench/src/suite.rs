@@ -1,4 +1,4 @@
-//! What is measured: the suites of the crypto crate, and how ESP lays their packets out.
+//! Suites of the crypto crate that are measured, and the layout of their packets in ESP.
 
 use convoy_crypto::{Cipher, GcmParams, IcvLen, Suite, UnknownSuite};
 
@@ -9,7 +9,7 @@ const ESP_TRAILER: usize = 2;
 /// ESP aligns the end of its trailer to this.
 const ESP_ALIGN: usize = 4;
 
-/// What every suite has in ESP.
+/// Properties of every suite in ESP.
 pub trait Layout {
     /// Bytes of the explicit IV between ESP header and text: 0, 8 or 16.
     fn iv_bytes(self) -> usize;
@@ -62,7 +62,7 @@ pub fn all() -> impl Iterator<Item = Suite> {
 /// The suites that a word of the command line names: `all`, or a suite's name.
 ///
 /// # Errors
-/// What is wrong with the word, and a name that is near.
+/// A message on the word, and a name that is near.
 pub fn parse(word: &str) -> Result<Vec<Suite>, String> {
     if word == "all" {
         return Ok(all().collect());

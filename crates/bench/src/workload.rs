@@ -36,12 +36,12 @@ pub struct Keys {
     pub mac: Vec<u8>,
 }
 
-/// Where a packet stands in the arena, and what else it needs.
+/// Position of a packet in the arena, with its key, length and nonce.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// Which key.
+    /// Number of its key.
     pub key: usize,
-    /// Where its ESP header begins.
+    /// Position of its ESP header.
     pub start: usize,
     /// Bytes of its text.
     pub text: usize,
@@ -133,7 +133,7 @@ impl Workload {
         arena
     }
 
-    /// Where the frame of packet `index` stands, from ESP header to ICV.
+    /// Range of the frame of packet `index`, from ESP header to ICV.
     #[must_use]
     pub fn frame_range(&self, index: usize) -> Range<usize> {
         let packet = self.packets[index];
@@ -141,7 +141,7 @@ impl Workload {
         packet.start..packet.start + bytes
     }
 
-    /// Where the text of packet `index` stands.
+    /// Range of the text of packet `index`.
     #[must_use]
     pub fn text_range(&self, index: usize) -> Range<usize> {
         let packet = self.packets[index];
@@ -160,7 +160,7 @@ impl Workload {
 #[derive(Debug)]
 pub struct Arena {
     bytes: Vec<u8>,
-    /// Where the aligned part begins.
+    /// Position of the aligned part.
     first: usize,
     len: usize,
 }

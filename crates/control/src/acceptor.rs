@@ -18,13 +18,13 @@ use crate::throttle::Throttle;
 
 /// Time between looks at whether it shall end.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a new connection waits for the place of one that gives way.
+/// Time that a new connection waits for the place of one that gives way.
 const GIVING_WAY: Duration = Duration::from_secs(1);
 
 /// A connection that keeps us waiting for less gives way to nobody.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What connections come to.
+/// Source of connections.
 pub(crate) trait Listener: AsFd + Send + 'static {
     /// A connection.
     type Stream: AsFd + Send + Sync + 'static;
@@ -63,7 +63,7 @@ impl Acceptor {
     /// Has `serve` called for each connection, at most `most` at once. `name` is that of the thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// Fails if the system gives no thread.
     pub(crate) fn start<L: Listener>(
         name: &'static str,
         listener: L,
@@ -152,7 +152,7 @@ impl Work<'_> {
     }
 }
 
-/// Who waits for whom.
+/// Party that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// We, for a request or until an answer is taken, since then.

@@ -9,13 +9,13 @@ use crate::peer::{Stranger, server_of};
 use crate::protocol::{Answer, MAX_ANSWER, Request};
 use crate::site::{Site, SiteErrors};
 
-/// Where gateways put their sockets unless told otherwise.
+/// Folder of gateways' sockets unless told otherwise.
 pub const RUN_FOLDER: &str = "/run/convoy";
 
 /// Time in which a gateway must begin to answer. A reload sets up keys and waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which gateway is meant.
+/// Gateway that is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The one that runs with this site file.
@@ -28,7 +28,7 @@ pub enum Target {
     Only,
 }
 
-/// Why there is no answer.
+/// Error of a request to a gateway.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -58,13 +58,13 @@ pub enum ClientError {
     Broken {
         /// Its socket.
         path: PathBuf,
-        /// What is wrong with the answer.
+        /// Fault of the answer.
         why: String,
     },
 }
 
 impl ClientError {
-    /// Whether the error says that no gateway runs.
+    /// True if the error says that no gateway runs.
     #[must_use]
     pub fn is_no_gateway(&self) -> bool {
         matches!(self, Self::NoGateway(_) | Self::None(_))
@@ -117,12 +117,12 @@ impl Client {
                 ClientError::NoGateway(self.path.clone())
             }
             io::ErrorKind::PermissionDenied => ClientError::Denied(self.path.clone()),
-            _ => broken(crate::site::describe_io(&error)),
+            _ => broken(convoy_host::describe_io(&error)),
         })?;
         server_of(&stream, &self.path)?;
         let line = self
             .exchange(&mut stream, request)
-            .map_err(|error| broken(crate::site::describe_io(&error)))?;
+            .map_err(|error| broken(convoy_host::describe_io(&error)))?;
         match serde_json::from_slice(&line) {
             Ok(Answer::Error(why)) => Err(ClientError::Refused(why)),
             Ok(answer) => Ok(answer),

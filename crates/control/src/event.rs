@@ -1,4 +1,4 @@
-//! What workers tell, in words for the log.
+//! Events of workers, in words for the log.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use convoy_wire::FlowKey;
 
 use crate::status::Level;
 
-/// How urgent an event is, and one line about it: which SA, what happened, what to do. No keys.
+/// Urgency of an event, and one line about it: which SA, what happened, what to do. No keys.
 ///
 /// The SA's name is that of the picture of now; an SA that is gone has none. `spd` is the database
 /// that the plain interface asks.
@@ -65,13 +65,9 @@ fn label(snapshot: &Snapshot, sa: &SaId) -> String {
             snapshot.inbound(sa.slot).filter(|spec| spec.spi == sa.spi).map(|spec| &spec.name)
         }
     };
-    let way = match sa.direction {
-        Direction::Outbound => "outbound",
-        Direction::Inbound => "inbound",
-    };
-    let (spi, to) = (sa.spi, sa.destination);
+    let (direction, spi, to) = (sa.direction.name(), sa.spi, sa.destination);
     match name {
-        Some(name) => format!("{way} SA {name} (SPI {spi} to {to})"),
-        None => format!("{way} SA with SPI {spi} to {to}, which is gone,"),
+        Some(name) => format!("{direction} SA {name} (SPI {spi} to {to})"),
+        None => format!("{direction} SA with SPI {spi} to {to}, which is gone,"),
     }
 }

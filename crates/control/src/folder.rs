@@ -1,4 +1,5 @@
-//! Who else can change what a path leads to: folders of sockets, locks and records must be the gateway's own.
+//! Check for other users who can change what a path leads to: folders of sockets, locks and records must be
+//! the gateway's own.
 //!
 //! A name in a folder that others can write to can be theirs before it is ours, also where the sticky bit keeps
 //! them from removing ours. So nobody but its owner writes to a folder. Of the folders above, others may write to those
@@ -69,7 +70,7 @@ impl fmt::Display for Open {
 }
 
 impl Open {
-    /// What would be right.
+    /// Advice on a better folder or mode.
     #[must_use]
     pub fn help(&self) -> String {
         let path = self.path.display();
@@ -86,21 +87,21 @@ impl Open {
         }
     }
 
-    /// Whether it is for a warning alone: the owner of a folder can change it, as a user whose home root's files are
+    /// True if it is for a warning alone: the owner of a folder can change it, as a user whose home root's files are
     /// in, and no other user can.
     #[must_use]
     pub fn is_doubtful_only(&self) -> bool {
         matches!(self.how, How::Owned | How::OwnedAbove)
     }
 
-    /// Whether it is of the folder itself, and not of one above.
+    /// True if it is of the folder itself, and not of one above.
     pub(crate) fn is_of_itself(&self) -> bool {
         matches!(self.how, How::Written | How::Owned)
     }
 }
 
-/// What of a folder, and of those above it, other users can change. What is not there, or cannot be looked at, is
-/// left to whoever uses it.
+/// Finds what other users can change of a folder and of those above it. What is not there, or cannot be looked
+/// at, is left to whoever uses it.
 pub(crate) fn look(folder: &Path) -> Vec<Open> {
     walk(folder, &Users::read(), true)
 }
@@ -181,7 +182,7 @@ fn effective_user() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Who counts as this process's own user, and which groups have nobody else.
+/// Users that count as this process's own, and groups that have nobody else.
 struct Users {
     own: u32,
     /// A user that stands for all whom this user namespace does not know, root of the host among them.
@@ -221,7 +222,7 @@ impl Users {
         (!self.is_own(meta.uid())).then_some(How::OwnedAbove)
     }
 
-    /// Whether anybody but its owner can write to a folder.
+    /// True if anybody but its owner can write to a folder.
     fn is_written(&self, path: &Path, meta: &Metadata) -> bool {
         let by_group = meta.mode() & OF_GROUP != 0;
         // With a list, the group's bits are the most that anybody on it may do.
@@ -233,7 +234,7 @@ impl Users {
             || by_group && (!self.is_alone(meta.gid(), meta.uid()) || is_listed())
     }
 
-    /// Whether a group has no member but root, the own user and the folder's owner: that of root, a user's private
+    /// True if a group has no member but root, the own user and the folder's owner: that of root, a user's private
     /// group, and others that `/etc/passwd` and `/etc/group` give nobody else.
     fn is_alone(&self, group: u32, owner: u32) -> bool {
         let is_known = |user: u32| user == owner || self.is_own(user);

@@ -17,7 +17,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mknodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::lock::Lockable;
+use convoy_host::Lockable;
 
 /// An extended attribute of folders that were in use: it stays when all files are removed.
 const MARK: &str = "user.convoy.used";
@@ -33,10 +33,10 @@ const WHY_LOST: &str = "A gateway found that the files of its state folder were 
 /// A file that every gateway makes in its folders.
 pub(crate) const LOCK: &str = "lock";
 
-/// What a file system puts into its own topmost folder.
+/// Entry that a file system puts into its own topmost folder.
 const OF_FILE_SYSTEM: &str = "lost+found";
 
-/// Why a folder was not taken.
+/// Error of a folder that was not taken.
 #[derive(Debug)]
 pub(crate) enum NotTaken {
     /// Another process has it.
@@ -47,18 +47,18 @@ pub(crate) enum NotTaken {
     Failed(&'static str, io::Error),
 }
 
-/// What a look at a folder found.
+/// Fault that a look at a folder found.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     /// It is not as this process left it.
     #[error(transparent)]
     Lost(#[from] Difference),
     /// The system refused to say; it may do so the next time.
-    #[error("cannot look at the folder {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("cannot look at the folder {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Failed { path: PathBuf, source: io::Error },
 }
 
-/// What is not as this process left it.
+/// Change that this process did not make.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Difference {
     /// The path of the folder leads nowhere.
@@ -99,7 +99,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Where it was found.
+    /// Path at which it was found.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -135,7 +135,7 @@ impl Held {
         Ok(File::from(file))
     }
 
-    /// Whether a file of this name is there.
+    /// True if a file of this name is there.
     pub(crate) fn has(&self, name: &str) -> bool {
         fstatat(self.root.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
     }
@@ -158,8 +158,8 @@ impl Held {
         self.root.sync_all()
     }
 
-    /// Whether the folder's path still leads to it. Where this process may not follow the path, whether
-    /// the folder still has one.
+    /// Checks that the folder's path still leads to it. Where this process may not follow the path, the
+    /// folder must still have one.
     pub(crate) fn is_there(&self) -> Result<(), Trouble> {
         let ours = self.root.metadata().map_err(|source| self.failed(source))?;
         let why = match std::fs::metadata(&self.path) {
@@ -167,7 +167,7 @@ impl Held {
             Ok(_) => return Err(Difference::FolderReplaced(self.path.clone()).into()),
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                    crate::site::describe_io(&error)
+                    convoy_host::describe_io(&error)
                 }
                 io::ErrorKind::PermissionDenied if ours.nlink() == 0 => "it was removed".into(),
                 io::ErrorKind::PermissionDenied => return Ok(()),
@@ -177,8 +177,8 @@ impl Held {
         Err(Difference::FolderGone { path: self.path.clone(), why }.into())
     }
 
-    /// Whether the name of an open file still leads to it. Where this process may not look names up,
-    /// whether the file still has one.
+    /// Checks that the name of an open file still leads to it. Where this process may not look names
+    /// up, the file must still have one.
     pub(crate) fn is_named(&self, name: &'static str, file: &File) -> Result<(), Trouble> {
         let path = || self.path.clone();
         let ours = file.metadata().map_err(|source| self.failed(source))?;
@@ -203,7 +203,7 @@ impl Held {
             rustix::fs::fsetxattr(self.root.as_fd(), MARK, b"1", rustix::fs::XattrFlags::empty());
     }
 
-    /// Whether it was in use before.
+    /// True if it was in use before.
     pub(crate) fn is_marked(&self) -> bool {
         let mut value = [0_u8; 8];
         rustix::fs::fgetxattr(self.root.as_fd(), MARK, &mut value).is_ok() || self.has(LOST)
@@ -263,7 +263,7 @@ impl Held {
             Err(error) => tracing::warn!(
                 "folder {path} is open to other users, who can lock it and so keep a gateway from its start, \
                  and its mode cannot be made 700: {}",
-                crate::site::describe_io(&error)
+                convoy_host::describe_io(&error)
             ),
         }
         Ok(())
@@ -282,7 +282,7 @@ impl Held {
         names.find(|name| name != OF_FILE_SYSTEM)
     }
 
-    /// Whether all that a sign consists of is there, as far as the file system has it.
+    /// True if all parts of a sign are there, as far as the file system has them.
     fn is_signed(&self) -> bool {
         let mark = rustix::fs::fgetxattr(self.root.as_fd(), MARK, &mut [0_u8; 8]);
         self.has(LOST) && mark != Err(rustix::io::Errno::NODATA)
@@ -294,7 +294,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(path)
 }
 
-/// What tells a file from all others that exist.
+/// Device and inode number, which tell a file from all others that exist.
 fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }

@@ -7,12 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use convoy_crypto::KeyBits;
+use convoy_ipsec::key::SALT_BYTES;
 use convoy_wire::{Prefix, Spi};
 use zeroize::Zeroizing;
 
-use crate::site::{Backend, SALT_BYTES};
+use crate::site::Backend;
 
-/// What the pair shall be.
+/// Properties of the pair.
 #[derive(Clone, Debug)]
 pub struct PairOptions {
     /// The gateways, named `left` and `right` unless changed.
@@ -49,7 +50,7 @@ pub struct SideOptions {
 /// The interfaces of a gateway that forwards between them.
 #[derive(Clone, Debug)]
 pub struct DirectOptions {
-    /// How packets come and go on both sides.
+    /// Input and output of packets on both sides.
     pub backend: Backend,
     /// Name of the interface on the wire side. On the plain side it is
     /// [`SideOptions::interface`].
@@ -84,7 +85,7 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// Why a pair was not made or not written.
+/// A pair was not made or not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
@@ -120,11 +121,11 @@ pub enum InitError {
     #[error("{} exists and is not overwritten: its keys may be in use", .0.display())]
     Exists(PathBuf),
     /// The operating system refused.
-    #[error("cannot write {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("cannot write {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// No random numbers.
@@ -135,7 +136,7 @@ pub enum InitError {
 /// Makes a pair with keys and SPIs from the system's random numbers.
 ///
 /// # Errors
-/// When the options do not fit together, or there are no random numbers.
+/// Fails if the options do not fit together, or there are no random numbers.
 pub fn pair(options: &PairOptions) -> Result<Pair, InitError> {
     let (left, right) = (&options.left, &options.right);
     for side in [left, right] {
@@ -225,7 +226,7 @@ fn state_folder(name: &str) -> String {
     format!("{name}.state")
 }
 
-/// What both files say of one direction.
+/// SPI and key of one direction, in both files.
 struct Sa {
     spi: u32,
     key: Zeroizing<String>,

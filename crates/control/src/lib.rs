@@ -1,11 +1,10 @@
 //! From site file to published snapshot; leases, status, reload.
 //!
-//! What a running gateway does besides moving packets:
+//! A running gateway does this besides moving packets:
 //!
 //! * [`site`] reads the TOML site file into a typed [`site::Site`], or tells every error in it;
 //! * [`init`] writes a pair of such files to begin with;
 //! * [`lease`] remembers across restarts which sequence numbers of a key were used;
-//! * [`drivers`] chooses the driver of each SA;
 //! * [`state`] makes of a site the picture that workers see, at start and at every reload;
 //! * [`status`] tells how the gateway is doing, as types, JSON and text;
 //! * [`event`] puts into words what workers tell of SAs;
@@ -28,7 +27,6 @@
 
 mod acceptor;
 pub mod client;
-pub mod drivers;
 pub mod event;
 pub mod folder;
 #[doc(hidden)]
@@ -36,7 +34,6 @@ pub mod fuzzing;
 mod held;
 pub mod init;
 pub mod lease;
-mod lock;
 pub mod metrics;
 pub mod peer;
 mod place;

@@ -1,4 +1,5 @@
-//! Who serves at the other end of a UNIX socket: root and one's own user are asked, and nobody else.
+//! Check of who serves at the other end of a UNIX socket: root and one's own user are asked, and
+//! nobody else.
 
 use std::fmt;
 use std::os::fd::AsFd;

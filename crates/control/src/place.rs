@@ -1,4 +1,4 @@
-//! Where a server's UNIX socket is: nobody else serves there meanwhile, or when it is gone, and nobody but its
+//! Place of a server's UNIX socket: nobody else serves there meanwhile, or when it is gone, and nobody but its
 //! user and root can connect from the first moment.
 
 use std::fs::{OpenOptions, TryLockError};
@@ -11,13 +11,14 @@ use nix::fcntl::OFlag;
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use convoy_host::Lockable;
+
 use crate::folder::{self, Open};
-use crate::lock::Lockable;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why a socket cannot be served.
+/// A socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
@@ -35,17 +36,17 @@ pub enum SocketError {
     Open {
         /// The socket.
         path: PathBuf,
-        /// What they can change.
+        /// Part of the path that they can change.
         open: Open,
     },
     /// The operating system refused.
-    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("{what} {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Io {
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
         /// On which path.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! What client and gateway say to each other: one request and one answer per connection, each one
-//! line of JSON on a UNIX socket.
+//! Messages of client and gateway: one request and one answer per connection, each one line of JSON
+//! on a UNIX socket.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ pub(crate) const MAX_REQUEST: usize = 4096;
 /// Longest answer in bytes that a client takes.
 pub(crate) const MAX_ANSWER: usize = 64 << 20;
 
-/// What a client wants, as `{"verb":"status"}`.
+/// Message of a client, as `{"verb":"status"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Request {
-    /// How the gateway is doing.
+    /// Condition of the gateway.
     Status,
     /// The SAs.
     Sa,
@@ -33,10 +33,10 @@ pub enum Request {
     SetDriver {
         /// Its name.
         driver: String,
-        /// How.
+        /// New setting.
         setting: DriverSetting,
     },
-    /// What would become of a packet.
+    /// Fate of a packet that might come.
     Trace(Question),
     /// Read the site file again.
     Reload,
@@ -78,7 +78,7 @@ impl From<DriverSetting> for Setting {
     }
 }
 
-/// What a gateway answers, as `{"status":{…}}`.
+/// Message of a gateway, as `{"status":{…}}`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -29,9 +29,9 @@ const MAX_CONNECTIONS: usize = 16;
 /// Time in which a request must be there, and in which the whole of an answer must be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a gateway can be asked; the binary implements it.
+/// Requests that a gateway answers; the binary implements them.
 pub trait Gateway: Send + Sync {
-    /// How it is doing.
+    /// Reports its condition.
     fn status(&self) -> Status;
     /// Its SAs.
     fn sas(&self) -> SaReport;
@@ -42,17 +42,17 @@ pub trait Gateway: Send + Sync {
     /// Sets a driver otherwise.
     ///
     /// # Errors
-    /// What is wrong, for people; then nothing changed.
+    /// Says what is wrong, for people; then nothing changed.
     fn set_driver(&self, driver: &str, setting: DriverSetting) -> Result<DriverChange, String>;
-    /// What would become of a packet.
+    /// Tells the fate of a packet that might come.
     ///
     /// # Errors
-    /// What is wrong with the question, for people.
+    /// Says what is wrong with the question, for people.
     fn trace(&self, question: Question) -> Result<Trace, String>;
     /// Reads the site file again.
     ///
     /// # Errors
-    /// What is wrong, for people; then nothing changed.
+    /// Says what is wrong, for people; then nothing changed.
     fn reload(&self) -> Result<ReloadReport, String>;
     /// The keys of the SAs as an `esp_sa` file ([`crate::wireshark`]).
     fn keys(&self) -> Zeroizing<String>;
@@ -86,7 +86,7 @@ impl Server {
         Ok(Self { _acceptor: acceptor, place })
     }
 
-    /// Where it listens.
+    /// Path on which it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()
@@ -121,7 +121,7 @@ fn serve(stream: &UnixStream, work: &Work<'_>, gateway: &dyn Gateway) -> io::Res
     sent
 }
 
-/// Whether the log tells who asked.
+/// True if the log tells who asked.
 const fn is_noted(request: &Request) -> bool {
     matches!(request, Request::Keys | Request::Reload | Request::SetDriver { .. } | Request::Stop)
 }

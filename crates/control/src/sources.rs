@@ -15,7 +15,7 @@ pub struct Absent {
     pub address: IpAddr,
     /// The name of one of the SAs.
     pub sa: Arc<str>,
-    /// How many there are.
+    /// Number of these SAs.
     pub count: usize,
 }
 
@@ -44,7 +44,7 @@ fn judged(picture: &Snapshot, is_here: impl Fn(IpAddr) -> bool) -> (Option<Snaps
             absent.entry(address).or_insert_with(first).count += 1;
         }
         if here != sa.source_is_here {
-            let new = OutboundSpec { source_is_here: here, ..sa.twin() };
+            let new = OutboundSpec { source_is_here: here, ..sa.as_ref().clone() };
             let draft = draft.get_or_insert_with(|| picture.clone());
             // Only that differs, so there is nothing to refuse.
             let _ = draft.replace_outbound(slot, Arc::new(new));

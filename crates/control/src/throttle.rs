@@ -22,7 +22,7 @@ impl Throttle {
         }
     }
 
-    /// Whether to say it at `now`; then, how often it was not said before.
+    /// Number of messages that were not said before, if one may be said at `now`.
     fn says(&mut self, now: Instant) -> Option<u64> {
         let early =
             self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL);

@@ -74,7 +74,7 @@ fn key(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// What Wireshark 4.0 calls a suite: encryption and authentication.
+/// Names of a suite in Wireshark 4.0: encryption and authentication.
 fn names(suite: Suite) -> Option<(String, &'static str)> {
     match suite {
         Suite::Gcm(params) => {

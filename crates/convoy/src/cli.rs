@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::privileges::Limits;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -21,10 +23,10 @@ Begin with:
 #[derive(Debug, Parser)]
 #[command(name = "convoy", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// Command to carry out.
     #[command(subcommand)]
     pub verb: Verb,
-    /// What is logged to standard error: a level, or levels by crate such as
+    /// Messages to log to standard error: a level, or levels by crate such as
     /// "info,convoy_control=debug".
     #[arg(long, global = true, env = "CONVOY_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
@@ -67,7 +69,7 @@ pub enum Verb {
         after_help = "Examples:\n  convoy run left.toml --dry-run   # what would be changed on this host\n  convoy run left.toml\n\nNeeds CAP_NET_ADMIN (TUN interface, routes) and CAP_NET_RAW (native ESP)."
     )]
     Run(RunArgs),
-    /// How a running gateway is doing: rates, SAs, losses.
+    /// The state of a running gateway: rates, SAs, losses.
     #[command(
         after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost for want of something), 3 no gateway answers, or it may not be asked."
     )]
@@ -76,7 +78,7 @@ pub enum Verb {
     Sa(AskArgs),
     /// The policies of a running gateway.
     Policy(AskArgs),
-    /// What a running gateway would do with a packet, and why; nothing is sent.
+    /// The fate of a packet in a running gateway, and the reason; nothing is sent.
     #[command(
         after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nOf a packet that arrives, --from and --to are the addresses inside. Of one that leaves, host, route and fate say how\nthe host leads it: by its prefixes, by what policies answer where the kernel asks, and by its routes.\n\nExit codes: 0 it passes, in clear too, or waits for an SA, 1 it is dropped, 2 the question makes no sense,\n3 no gateway answers."
     )]
@@ -109,7 +111,7 @@ pub enum Verb {
     /// Look at what on this host helps or hinders a gateway. Changes nothing.
     #[command(after_help = DOCTOR)]
     Doctor(DoctorArgs),
-    /// Let packets pass in clear that a gateway which does not run any more left closed.
+    /// Remove the leak protection of a stopped gateway.
     #[command(
         after_help = "Example:\n  convoy open site.toml\n\nA gateway leaves the networks closed that policies protect, however it ends: nothing leaves for them in\nclear until it runs again (leak protection). This takes its packet filter, routes and rules away, and the\ninterfaces of [[xfrm.interface]] with the routes into them. It is refused while the gateway runs."
     )]
@@ -124,7 +126,7 @@ pub enum Verb {
         after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically, those in Go, and setuid ones: these are refused.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 no gateway serves XFRM at this socket."
     )]
     Exec(ExecArgs),
-    /// What `convoy run` leaves to a process of its own.
+    /// Work that `convoy run` leaves to a process of its own.
     #[command(hide = true)]
     Helper,
     /// Show an ESP tunnel at work on this machine: two gateways, two hosts, real traffic.
@@ -254,36 +256,12 @@ pub struct RunArgs {
     /// Also end when standard input ends: for a program that starts a gateway and may die before it.
     #[arg(long)]
     pub until_stdin_ends: bool,
-    /// What becomes of system calls that a gateway does not need once it has started.
-    #[arg(long, value_enum, default_value_t = SyscallFilter::On, value_name = "WHAT")]
-    pub syscall_filter: SyscallFilter,
-    /// Which files the gateway may use once it runs: those that its site needs (Landlock, Linux 5.13), or all of
-    /// its user.
-    #[arg(long, value_enum, default_value_t = Landlock::On, value_name = "WHAT")]
-    pub landlock: Landlock,
+    /// The limits under which it runs.
+    #[command(flatten)]
+    pub limits: Limits,
 }
 
-/// Which files a running gateway may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Landlock {
-    /// Those that its site needs, where the kernel has Landlock.
-    On,
-    /// All that its user may use.
-    Off,
-}
-
-/// What becomes of system calls that a running gateway does not need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SyscallFilter {
-    /// They fail, and such as run a program end the gateway.
-    On,
-    /// They work, and the kernel's audit log names them.
-    Log,
-    /// They work.
-    Off,
-}
-
-/// Which running gateway.
+/// A running gateway, as the command line names it.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
     /// Name of the gateway, its site file, or its control socket; may be left out when only one
@@ -295,7 +273,7 @@ pub struct Target {
 /// Verbs that ask a running gateway something.
 #[derive(Debug, Args)]
 pub struct AskArgs {
-    /// Which gateway.
+    /// The gateway to ask.
     #[command(flatten)]
     pub target: Target,
     /// Print as JSON.
@@ -306,7 +284,7 @@ pub struct AskArgs {
 /// `convoy trace`
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Which gateway.
+    /// The gateway to ask.
     #[command(flatten)]
     pub target: Target,
     /// Source of the packet.
@@ -353,7 +331,7 @@ pub struct TraceArgs {
 /// `convoy status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Which gateway.
+    /// The gateway to ask.
     #[command(flatten)]
     pub target: Target,
     /// Show again every so many seconds, until interrupted.
@@ -391,12 +369,12 @@ nothing though it should; 2 there is no such process; 3 it may not be looked at.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct CryptoArgs {
-    /// What to do with a running gateway.
+    /// Command to a running gateway.
     #[command(subcommand)]
     pub of_gateway: Option<CryptoVerb>,
     /// Only the drivers of this algorithm, or the driver of this name.
     pub name: Option<String>,
-    /// What the OpenSSL provider has counted in this file.
+    /// Counts of the OpenSSL provider in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     pub provider_stats: Option<PathBuf>,
     /// With --provider-stats: make the file, empty and for its owner alone (mode 0600), before a process counts.
@@ -405,7 +383,7 @@ pub struct CryptoArgs {
     /// With --create: the user that the processes have when they load the provider, by name or number.
     #[arg(long, value_name = "USER", requires = "create")]
     pub owner: Option<String>,
-    /// Whether this running process uses the OpenSSL provider, and counts; with --provider-stats, in that file.
+    /// Check that this running process uses the OpenSSL provider, and counts; with --provider-stats, in that file.
     #[arg(long, value_name = "PID", conflicts_with = "name")]
     pub pid: Option<u32>,
     /// Print as JSON.
@@ -413,7 +391,7 @@ pub struct CryptoArgs {
     pub json: bool,
 }
 
-/// What `convoy crypto` does with a running gateway.
+/// Commands of `convoy crypto` to a running gateway.
 #[derive(Debug, Subcommand)]
 pub enum CryptoVerb {
     /// The drivers of a running gateway, with the SAs that have them, and packets.
@@ -441,7 +419,7 @@ Exit codes: 0 done, 2 no such driver, or an SA would have none: nothing changed,
 pub struct SetDriverArgs {
     /// Name of the driver.
     pub driver: String,
-    /// Which gateway.
+    /// The gateway to change.
     #[command(flatten)]
     pub target: Target,
     /// Its priority: of the drivers of one algorithm, the highest is used.
@@ -458,7 +436,7 @@ pub struct SetDriverArgs {
     pub json: bool,
 }
 
-/// What is said to a verb that a feature of the build left out.
+/// Arguments of a verb that a feature of the build left out.
 #[cfg(not(all(feature = "bench", feature = "provider")))]
 #[derive(Debug, Args)]
 pub struct LeftOutArgs {
@@ -470,7 +448,7 @@ pub struct LeftOutArgs {
 /// `convoy keys`
 #[derive(Debug, Args)]
 pub struct KeysArgs {
-    /// Which gateway.
+    /// The gateway that has the keys.
     #[command(flatten)]
     pub target: Target,
     /// Take the keys from this site file instead of a running gateway.
@@ -493,13 +471,13 @@ pub struct ReplayArgs {
     /// Packets that arrive at the plain side.
     #[arg(long, value_name = "PCAP")]
     pub plain_in: Option<PathBuf>,
-    /// Where packets go that leave the plain side.
+    /// File for packets that leave the plain side.
     #[arg(long, value_name = "PCAP")]
     pub plain_out: Option<PathBuf>,
     /// Packets that arrive at the wire side.
     #[arg(long, value_name = "PCAP")]
     pub wire_in: Option<PathBuf>,
-    /// Where packets go that leave the wire side.
+    /// File for packets that leave the wire side.
     #[arg(long, value_name = "PCAP")]
     pub wire_out: Option<PathBuf>,
     /// Begin sequence numbers at 1 and remember nothing. Repeats nonces if the keys are used for

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// How a verb ended. Errors are printed by then, or printed by `main`.
+/// Outcome of a verb. Errors are printed by then, or printed by `main`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// All is well.
@@ -41,9 +41,9 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Stop {
-    /// What is printed to standard error.
+    /// Text for standard error.
     pub message: String,
-    /// How the process ends.
+    /// Outcome of the process.
     pub exit: Exit,
 }
 
@@ -79,6 +79,14 @@ pub fn describe(error: &anyhow::Error) -> String {
         text.push_str(&cause);
     }
     text
+}
+
+/// Error of a program that was built without some of its features, as `make demo` builds it.
+#[cfg(not(all(feature = "bench", feature = "provider")))]
+pub(crate) fn left_out(what: &str) -> anyhow::Error {
+    Stop::usage(format!(
+        "this program was built without `convoy {what}`: `make build` makes one that has all of its verbs"
+    ))
 }
 
 #[cfg(test)]

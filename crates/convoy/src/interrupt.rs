@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Whether what is under way shall end early. From here on a signal ends nothing by itself, so that
+/// Request to end early what is under way. From here on a signal ends nothing by itself, so that
 /// everything is cleaned up.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
@@ -37,7 +37,7 @@ impl Interrupt {
         self.cancel.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something shall end early.
+    /// True if something shall end early.
     pub(crate) fn is_set(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
     }

@@ -5,6 +5,7 @@
 //! * [`demo`] is the demonstration;
 //! * `doctor` looks at what on a host helps or hinders;
 //! * `privileges` gives up what a running gateway does not need;
+//! * `preload` finds the library that leads XFRM sockets to Convoy;
 //! * `service_manager` tells systemd how far a gateway is.
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ pub mod exit;
 pub mod gateway;
 mod interrupt;
 mod output;
+mod preload;
 mod privileges;
 mod service_manager;
 pub mod verbs;

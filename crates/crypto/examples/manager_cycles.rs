@@ -1,4 +1,4 @@
-//! What the job manager itself costs: cycles of the time-stamp counter for a job with neither cipher
+//! Cost of the job manager itself: cycles of the time-stamp counter for a job with neither cipher
 //! nor MAC, from asking for it to getting it back.
 
 use std::hint::black_box;

@@ -28,7 +28,7 @@ use convoy_crypto::{
     tls::{BurstRecord, CbcHmacKey, RecordError, RecordHeader, RecordMac},
 };
 
-/// What is examined: a name, and what to do with secrets on a tier.
+/// Code to examine: its name, and its work with secrets on a tier.
 struct Subject {
     name: String,
     run: Box<Examine>,
@@ -257,7 +257,7 @@ fn jobs(cpu: &Cpu, tier: Tier) {
     }
 }
 
-/// What modes are made of, by itself: over secret texts, with secret keys.
+/// Examines the primitives that modes are made of: over secret texts, with secret keys.
 fn primitives(cpu: &Cpu, tier: Tier) {
     let runner = Runner::new(cpu, tier).expect("the tier is there");
     let lender = KeyLender::with_tier(cpu, tier).ok();
@@ -432,7 +432,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// How many reports Memcheck adds while `work` runs.
+/// Number of reports that Memcheck adds while `work` runs.
 fn reports_of(work: impl FnOnce()) -> u64 {
     let before = reports();
     work();

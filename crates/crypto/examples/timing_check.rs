@@ -311,7 +311,7 @@ fn ask(rounds: usize, mut measure: impl FnMut(usize) -> u64) -> f64 {
     worst.into_iter().max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap()
 }
 
-/// What is to be found: sixteen bytes compared one by one up to the first that differs.
+/// A leak that must be found: sixteen bytes are compared one by one up to the first that differs.
 fn known_leak(rounds: usize) -> f64 {
     ask(rounds, |class| {
         let mut tag = [0u8; 16];

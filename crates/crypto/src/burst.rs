@@ -77,7 +77,7 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     widest.wipe(others, ops.iter().fold(false, |any, op| any | leaves(op)));
 }
 
-/// How a burst is cut and sorted.
+/// Division of a burst into chunks and classes.
 struct Cut {
     /// Operations of a chunk.
     size: usize,
@@ -98,7 +98,7 @@ impl Cut {
     }
 }
 
-/// Whether these seem to be a few keys again and again, by how often the first one is among them.
+/// True if these seem to be a few keys again and again, by the number of times that the first one is among them.
 #[inline(always)]
 pub(crate) fn are_few<'k>(keys: impl Iterator<Item = &'k Key>) -> bool {
     let mut keys = keys.peekable();
@@ -132,12 +132,12 @@ fn run_alone<'a, O: Op<'a>>(op: &mut O) -> bool {
     true
 }
 
-/// What has to be wiped behind a burst.
+/// Record of what has to be wiped behind a burst.
 #[derive(Default)]
 pub(crate) struct Widest {
     /// The kernel with the widest registers that took part, if any did.
     kernel: Option<Kernel>,
-    /// Whether the portable tier took part, which does not keep the stack clean.
+    /// True if the portable tier took part, which does not keep the stack clean.
     portable: bool,
 }
 
@@ -265,7 +265,7 @@ fn run_sorted<'a, O: Op<'a>>(
     }
 }
 
-/// Where `place` stands among `places`, one bit each.
+/// Positions of `place` among `places`, one bit each.
 #[inline(always)]
 fn positions(places: &[u8; WORD], place: u8) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);

@@ -1,4 +1,4 @@
-//! Which tiers this machine has, and which of them may be used.
+//! Tiers of this machine, and the choice of those that may be used.
 
 use std::{ffi::CStr, sync::OnceLock};
 
@@ -22,7 +22,7 @@ impl Cpu {
     /// them.
     pub const DENY_VARIABLE: &str = "CONVOY_DENY_CPU";
 
-    /// What this machine has, less what `CONVOY_DENY_CPU` denies. The variable is read once per
+    /// Detects the tiers of this machine, less those that `CONVOY_DENY_CPU` denies. The variable is read once per
     /// process, and ignored in one that has rights which its caller lacks (`AT_SECURE`: a program with
     /// capabilities of its file, or setuid).
     ///
@@ -48,7 +48,7 @@ impl Cpu {
     /// The word that denies the SHA extensions, which are no tier.
     pub const SHA_NI: &str = "sha-ni";
 
-    /// What this machine has, less the tiers in `list` and all that build on them, and less the SHA
+    /// Detects the tiers of this machine, less those in `list` and all that build on them, and less the SHA
     /// extensions if `list` holds `sha-ni`.
     ///
     /// The environment is not consulted. Empty words and blanks around words are ignored.
@@ -75,7 +75,7 @@ impl Cpu {
         Ok(Self { proofs: isa::detect(allowed, sha_ni), wide_units: WideUnits::here() })
     }
 
-    /// Whether keys can be made for this tier.
+    /// True if keys can be made for this tier.
     #[must_use]
     pub fn has(&self, tier: Tier) -> bool {
         tier == Tier::Portable || self.proofs.kernel(tier).is_some()
@@ -93,19 +93,19 @@ impl Cpu {
         self.tiers().last().unwrap_or(Tier::Portable)
     }
 
-    /// Whether hashes may use the SHA extensions.
+    /// True if hashes may use the SHA extensions.
     #[must_use]
     pub fn has_sha_ni(&self) -> bool {
         self.proofs.has_sha_ni()
     }
 
-    /// Whether the processor is AMD's. On some tiers what is fast depends on the maker.
+    /// True if the processor is AMD's. On some tiers the fastest code depends on the maker.
     #[must_use]
     pub fn is_by_amd(&self) -> bool {
         isa::is_by_amd()
     }
 
-    /// How wide units sleep, by a table of processors; none where they do not.
+    /// Sleep and wake times of the wide units, by a table of processors; none where they do not sleep.
     #[must_use]
     pub fn wide_units(&self) -> Option<&'static WideUnits> {
         self.wide_units

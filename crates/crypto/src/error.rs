@@ -1,4 +1,4 @@
-//! What can be refused, and why.
+//! Errors of requests that are refused.
 
 use thiserror::Error;
 
@@ -142,9 +142,9 @@ pub enum OpError {
     /// The key is an AEAD's and the operation is framed, or the other way round.
     #[error("the key is for {suite}: {hint}")]
     WrongForm {
-        /// What the key is for.
+        /// The suite of the key.
         suite: Suite,
-        /// Which constructor would be right.
+        /// The constructor that would be right.
         hint: &'static str,
     },
 }

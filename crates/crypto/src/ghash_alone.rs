@@ -14,9 +14,10 @@ use crate::{
 /// hash apart from encrypting. One packet at a time; combined AEADs are faster.
 ///
 /// On the portable tier the stack is not wiped behind a packet.
-pub struct GhashKey(Way);
+pub struct GhashKey(Implementation);
 
-enum Way {
+/// Software, or a kernel with its tables.
+enum Implementation {
     Soft(SoftKey),
     Fast(Kernel, Box<Lined<Tables>>),
 }
@@ -32,8 +33,10 @@ impl GhashKey {
         let wrong = KeyError::Length { expected: KeyBits::Aes128.bytes(), given };
         let bits = KeyBits::from_bits(given * 8).ok_or(wrong)?;
         scrubbed(|| match cpu.proofs().kernel(tier) {
-            Some(kernel) => Ok(Way::Fast(kernel, kernel.expand(bits, key.expose())?)),
-            None if tier == Tier::Portable => SoftKey::new(bits, key.expose()).map(Way::Soft),
+            Some(kernel) => Ok(Implementation::Fast(kernel, kernel.expand(bits, key.expose())?)),
+            None if tier == Tier::Portable => {
+                SoftKey::new(bits, key.expose()).map(Implementation::Soft)
+            }
             None => Err(KeyError::TierUnavailable(tier)),
         })
         .map(Self)
@@ -44,8 +47,8 @@ impl GhashKey {
     #[must_use]
     pub fn hash(&self, aad: &[u8], data: &[u8]) -> [u8; 16] {
         match &self.0 {
-            Way::Soft(key) => key.ghash(aad, data),
-            Way::Fast(kernel, tables) => kernel.ghash(&tables.0, aad, data),
+            Implementation::Soft(key) => key.ghash(aad, data),
+            Implementation::Fast(kernel, tables) => kernel.ghash(&tables.0, aad, data),
         }
     }
 }

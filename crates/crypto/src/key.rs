@@ -98,9 +98,9 @@ pub(crate) enum MacKey {
     CbcMac(KeyBits, Box<CbcMacKey>),
 }
 
-/// Which way a key will be used.
+/// The operations that a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum KeyUse {
     Seal,
     Open,
     Both,
@@ -136,7 +136,7 @@ impl Schedule {
         cpu: &Cpu,
         tier: Tier,
         suite: Suite,
-        way: Way,
+        key_use: KeyUse,
         secrets: Secrets<'_>,
     ) -> Result<Self, KeyError> {
         let Secrets { cipher: secret, integrity: mac_secret } = secrets;
@@ -169,21 +169,21 @@ impl Schedule {
             }
             Suite::Pair { cipher, integrity } => Self::Pair {
                 kernel,
-                cipher: CipherKey::new(kernel, cipher, way, secret)?,
+                cipher: CipherKey::new(kernel, cipher, key_use, secret)?,
                 mac: MacKey::new(cpu, tier, kernel, integrity.alg(), mac_secret)?,
             },
         })
     }
 
-    /// Whether its cipher has no kernel, so that the portable tier takes part.
+    /// True if its cipher has no kernel, so that the portable tier takes part.
     #[inline]
     pub(crate) const fn is_legacy(&self) -> bool {
         matches!(self, Self::Pair { cipher: CipherKey::Legacy(_), .. })
     }
 
-    /// Whether this thread's next burst is better off in narrow registers, as wide units sleep. `burst` tells how
-    /// many packets it has and how many bytes together, of which at most `most` packets go side by side;
-    /// it is asked only where wide units can sleep.
+    /// True if this thread's next burst is better off in narrow registers, as wide units sleep. `burst` returns the
+    /// number of packets and that of all their bytes; at most `most` packets go side by side;
+    /// it is called only where wide units can sleep.
     #[inline(always)]
     pub(crate) fn goes_narrow(&self, most: usize, burst: impl FnOnce() -> (usize, usize)) -> bool {
         match self {
@@ -215,12 +215,12 @@ impl CipherKey {
     fn new(
         kernel: Option<Kernel>,
         cipher: Cipher,
-        way: Way,
+        key_use: KeyUse,
         secret: &[u8],
     ) -> Result<Self, KeyError> {
         Ok(match cipher {
             Cipher::Null => Self::Null,
-            Cipher::AesCbc(bits) if way == Way::Open => {
+            Cipher::AesCbc(bits) if key_use == KeyUse::Open => {
                 Self::Cbc(bits, decrypt_keys(kernel, bits, secret)?)
             }
             Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)?),
@@ -309,20 +309,20 @@ fn check_integrity(suite: Suite, given: usize) -> Result<(), KeyError> {
 /// Most bytes of a pair's text.
 const PAIR_MAX: u64 = u32::MAX as u64;
 
-/// What building an operation checks, worked out once.
+/// Limits that building an operation checks, worked out once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Bytes of an ICV.
     pub(crate) icv: u8,
     /// Fewest and most bytes of a nonce.
     pub(crate) nonce: (u8, u8),
-    /// Whether operations come with additional data, or with a header in front of the text.
+    /// True if operations come with additional data, false if with a header in front of the text.
     pub(crate) aead: bool,
     /// One less than the bytes of a block that text must be a multiple of.
     pub(crate) partial: u8,
     /// Most bytes of text. For CCM, with a nonce of 7 bytes.
     pub(crate) data: u64,
-    /// What the last 32 bits of the nonce's block begin with.
+    /// Initial value of the last 32 bits of the nonce's block.
     pub(crate) counter: u8,
 }
 
@@ -369,13 +369,13 @@ impl Key {
         cpu: &Cpu,
         tier: Tier,
         suite: Suite,
-        way: Way,
+        key_use: KeyUse,
         secrets: Secrets<'_>,
     ) -> Result<Self, KeyError> {
-        if way == Way::Both && !suite.is_aead() {
+        if key_use == KeyUse::Both && !suite.is_aead() {
             return Err(KeyError::NotAead);
         }
-        let set_up = || Schedule::new(cpu, tier, suite, way, secrets);
+        let set_up = || Schedule::new(cpu, tier, suite, key_use, secrets);
         let schedule = match (tier, suite) {
             (Tier::Portable, _) => scrubbed(set_up),
             (_, suite) if suite.is_legacy() => scrubbed(set_up),
@@ -445,13 +445,13 @@ impl Key {
         &self.schedule
     }
 
-    /// Where the classes of the scheduler for AES-GCM begin for this tier and key size.
+    /// Last class of the scheduler for AES-GCM, for this tier and key size.
     #[inline(always)]
     pub(crate) const fn class(&self) -> burst::Class {
         self.class
     }
 
-    /// What kernels of AES-GCM need.
+    /// Tables for kernels of AES-GCM.
     #[inline(always)]
     pub(crate) fn tables(&self) -> Option<&Tables> {
         match &self.schedule {
@@ -460,7 +460,7 @@ impl Key {
         }
     }
 
-    /// What operations must have in common to go through the same passes together.
+    /// Passes of this key: operations with the same ones may go through them together.
     #[inline(always)]
     pub(crate) const fn route(&self) -> Route {
         self.route
@@ -494,7 +494,7 @@ impl Key {
     }
 }
 
-/// Which passes a key's operations go through, as a number, so that comparing two is one
+/// Passes that a key's operations go through, as a number, so that comparing two is one
 /// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route(u32);
@@ -528,7 +528,7 @@ impl Route {
 }
 
 macro_rules! key_type {
-    ($(#[$doc:meta])* $name:ident, $way:expr) => {
+    ($(#[$doc:meta])* $name:ident, $key_use:expr) => {
         $(#[$doc])*
         ///
         /// Setting a key up expands everything that does not depend on a packet and chooses the
@@ -565,7 +565,7 @@ macro_rules! key_type {
                 suite: impl Into<Suite>,
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
-                let key = Key::new(cpu, tier, suite.into(), $way, material.into().secrets())?;
+                let key = Key::new(cpu, tier, suite.into(), $key_use, material.into().secrets())?;
                 Ok(Self { key, material: None })
             }
 
@@ -595,18 +595,18 @@ macro_rules! key_type {
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
                 let material = try_box(material.into())?;
-                let key = Key::new(cpu, tier, suite.into(), $way, material.secrets())?;
+                let key = Key::new(cpu, tier, suite.into(), $key_use, material.secrets())?;
                 Ok(Self { key, material: Some(material) })
             }
 
-            /// What the key was made of, if it [keeps](Self::keeping) that. Every caller of this is a
+            /// Secrets that the key was made of, if it [keeps](Self::keeping) them. Every caller of this is a
             /// place to review.
             #[must_use]
             pub fn material(&self) -> Option<&KeyMaterial> {
                 self.material.as_deref()
             }
 
-            /// What the key is for.
+            /// Suite of the key.
             #[inline]
             #[must_use]
             pub const fn suite(&self) -> Suite {
@@ -620,7 +620,7 @@ macro_rules! key_type {
                 self.key.limits.icv as usize
             }
 
-            /// Whether its suite is an AEAD, so that operations are made with `new`, not `framed`.
+            /// True if its suite is an AEAD, so that operations are made with `new`, not `framed`.
             #[inline(always)]
             #[must_use]
             pub const fn is_aead(&self) -> bool {
@@ -633,8 +633,8 @@ macro_rules! key_type {
                 self.key.tier()
             }
 
-            /// What computes with this key, in words: the tier, and of an HMAC the instructions and
-            /// how many messages go side by side (`avx512 + avx512 x16`).
+            /// Name of the code that computes with this key: the tier, and of an HMAC the instructions and
+            /// the number of messages side by side (`avx512 + avx512 x16`).
             #[must_use]
             pub fn implementation(&self) -> String {
                 self.key.implementation()
@@ -663,12 +663,12 @@ macro_rules! key_type {
 
 key_type! {
     /// A key that can only seal: encrypt and make ICVs.
-    SealKey, Way::Seal
+    SealKey, KeyUse::Seal
 }
 
 key_type! {
     /// A key that can only open: verify ICVs and decrypt.
-    OpenKey, Way::Open
+    OpenKey, KeyUse::Open
 }
 
 key_type! {
@@ -676,7 +676,7 @@ key_type! {
     /// refused ([`KeyError::NotAead`]).
     ///
     /// Prefer [`SealKey`] and [`OpenKey`], with which a packet cannot take the wrong way.
-    AeadKey, Way::Both
+    AeadKey, KeyUse::Both
 }
 
 impl AeadKey {
@@ -700,7 +700,7 @@ impl AeadKey {
         secret: &[u8],
     ) -> Result<Self, KeyError> {
         let secrets = Secrets { cipher: secret, integrity: &[] };
-        let key = Key::new(cpu, tier, suite.into(), Way::Both, secrets)?;
+        let key = Key::new(cpu, tier, suite.into(), KeyUse::Both, secrets)?;
         Ok(Self { key, material: None })
     }
 
@@ -764,7 +764,7 @@ mod tests {
         assert_eq!(error, KeyError::Length { expected: 16, given: 20 });
     }
 
-    /// What is sealed with a replaced key is what a new one seals.
+    /// A replaced key seals to the same bytes as a new one.
     #[test]
     fn keys_for_both_ways_are_replaced_in_place() {
         let cpu = Cpu::without("").unwrap();

@@ -363,7 +363,7 @@ static MACS: [MacAnswer; 7] = [
 /// A packet, open and sealed.
 #[derive(Debug)]
 pub struct Case {
-    /// Where the answer comes from.
+    /// Source of the answer.
     pub source: &'static str,
     /// The suite.
     pub suite: Suite,
@@ -371,7 +371,7 @@ pub struct Case {
     mac_key: Vec<u8>,
     /// The nonce or IV.
     pub nonce: Vec<u8>,
-    /// What a pair authenticates in front of the text.
+    /// Bytes that a pair authenticates in front of the text.
     pub header: Vec<u8>,
     /// Additional data of an AEAD; of a pair, what is authenticated behind the text and not sent.
     pub beside: Vec<u8>,
@@ -381,7 +381,7 @@ pub struct Case {
     pub sealed: Vec<u8>,
 }
 
-/// What is in front of the text in packets that no publication prescribes.
+/// Header in front of the text in packets that no publication prescribes.
 const HEADER: &[u8] = hex!("0102030400000005");
 
 impl Case {
@@ -430,7 +430,7 @@ pub fn cases(suite: Suite, cpu: &Cpu) -> Result<Vec<Case>, KeyError> {
     Ok(cases)
 }
 
-/// Those that are published.
+/// Published cases.
 ///
 /// # Errors
 ///

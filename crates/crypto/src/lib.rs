@@ -166,7 +166,7 @@ pub use tier::{Tier, TierInfo, UnknownTier};
 pub use trace::{computed_in, opened_by, sealed_by};
 pub use wide_units::WideUnits;
 
-/// Whether the portable tier uses no special instructions: [as built](crate#tiers), RustCrypto's crates are kept
+/// True if the portable tier uses no special instructions: [as built](crate#tiers), RustCrypto's crates are kept
 /// from them.
 pub const PORTABLE_IS_SOFT: bool = cfg!(all(
     aes_backend = "soft",
@@ -186,8 +186,7 @@ const _: () = assert!(
      or add to RUSTFLAGS yourself what `make rustflags` prints"
 );
 
-/// What this was compiled to need of a processor that not every x86-64 has, because the compiler was told
-/// so; nothing usually.
+/// Features that not every x86-64 processor has, but that the compiler was told to assume; none usually.
 pub fn assumed_features() -> impl Iterator<Item = &'static str> {
     macro_rules! assumed {
         ($($name:tt)*) => { [$(($name, cfg!(target_feature = $name))),*] };

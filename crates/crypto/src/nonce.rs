@@ -141,7 +141,7 @@ impl NonceBlock {
         Self { bytes, len: len.into() }
     }
 
-    /// How many of the bytes count, as far as that was told.
+    /// Number of bytes that count, as far as that was told.
     #[inline(always)]
     pub(crate) const fn len(&self) -> u8 {
         self.len as u8

@@ -141,7 +141,7 @@ impl<'a> SealOp<'a> {
         Ok(Self { key, nonce, sealed: false, header: header as u32, beside, data, icv })
     }
 
-    /// Whether the packet has been sealed.
+    /// True if the packet has been sealed.
     #[inline]
     #[must_use]
     pub const fn is_sealed(&self) -> bool {
@@ -149,7 +149,7 @@ impl<'a> SealOp<'a> {
     }
 }
 
-/// How opening a packet ended.
+/// Result of opening a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Not opened yet: `data` is still ciphertext.
@@ -160,7 +160,7 @@ pub enum Verdict {
     Forged,
 }
 
-/// How far opening a packet is. What is not over counts as [`Verdict::Pending`], so that a packet
+/// Progress of opening a packet. What is not over counts as [`Verdict::Pending`], so that a packet
 /// passes for nothing else should the work on it be cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -181,7 +181,7 @@ pub(crate) enum Stage {
 /// Additional data that was hashed but for the last block.
 #[derive(Clone, Copy)]
 pub(crate) struct HashedAad<'a> {
-    /// How many bytes more it has than `last`; fewer, below zero.
+    /// Number of its bytes less that of `last`; negative if `last` has more.
     beyond: i32,
     /// The last block with the hash of all before added, or all of it, or nothing.
     last: &'a [u8],
@@ -207,7 +207,7 @@ impl<'a> HashedAad<'a> {
     }
 }
 
-/// What an operation that opens does with the ICV that the packet should have.
+/// Use of the ICV that the packet should have, by an operation that opens.
 enum Icv<'a> {
     /// Compares it with the one that came.
     Compare(&'a [u8]),
@@ -365,7 +365,7 @@ impl<'a> OpenOp<'a> {
         Ok(Self { key, nonce, stage: Stage::Due, header: header as u32, beside, data, icv })
     }
 
-    /// How it ended.
+    /// Result of the operation.
     #[inline]
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
@@ -555,7 +555,7 @@ fn framed_error(
 /// Most bytes of a header: what fits the operation's field for it.
 const HEADER_MAX: usize = u32::MAX as usize;
 
-/// What a kernel of GCM needs of an operation while it works on it.
+/// Parts of an operation that a kernel of GCM works on.
 pub(crate) struct Parts<'p> {
     /// The nonce, then four zero bytes where counters go.
     pub(crate) counter: &'p [u8; 16],
@@ -567,7 +567,7 @@ pub(crate) struct Parts<'p> {
     pub(crate) data: &'p mut [u8],
 }
 
-/// What a pass of any suite needs of an operation.
+/// Parts of an operation that a pass of any suite works on.
 pub(crate) struct Whole<'p> {
     /// The nonce or IV, then zeros; for CTR, the first counter block.
     pub(crate) nonce: &'p [u8; 16],
@@ -579,7 +579,7 @@ pub(crate) struct Whole<'p> {
     pub(crate) data: &'p mut [u8],
 }
 
-/// Where the outcome of an operation goes: of one that seals, or of one that opens.
+/// Receiver of the outcome of an operation: of one that seals, or of one that opens.
 pub(crate) enum Sink<'p> {
     Seal { icv: &'p mut [u8], sealed: &'p mut bool },
     Open { icv: &'p [u8], stage: &'p mut Stage },
@@ -607,32 +607,32 @@ impl Sink<'_> {
     }
 }
 
-/// What the scheduler and the kernels see: seal and open differ in direction and in what becomes of
+/// View of an operation for the scheduler and the kernels: seal and open differ in direction and in what becomes of
 /// the tag.
 pub(crate) trait Op<'a> {
-    /// Whether the data goes from plaintext to ciphertext.
+    /// True if the data goes from plaintext to ciphertext.
     const SEAL: bool;
 
     /// The key.
     fn key(&self) -> &'a Key;
 
-    /// Whether the operation still has to run.
+    /// True if the operation still has to run.
     fn is_due(&self) -> bool;
 
-    /// Whether its ICV was compared and does not match, but it has not been wiped yet. Never, where
+    /// True if its ICV was compared and does not match, but it has not been wiped yet. False where
     /// nothing is compared.
     #[inline(always)]
     fn is_refused(&self) -> bool {
         false
     }
 
-    /// Whether it was opened and is not authentic. Never, where nothing is compared.
+    /// True if it was opened and is not authentic. False where nothing is compared.
     #[inline(always)]
     fn is_forged(&self) -> bool {
         false
     }
 
-    /// Whether it was opened and its tag given away, so that nobody here knows whether it is authentic. Never,
+    /// True if it was opened and its tag given away, so that nobody here knows whether it is authentic. False
     /// where tags are compared.
     #[inline(always)]
     fn is_unjudged(&self) -> bool {
@@ -662,7 +662,7 @@ pub(crate) trait Op<'a> {
         None
     }
 
-    /// Where the tag is to be written, if all of it is.
+    /// Room for the tag, if all of it is to be written.
     #[inline(always)]
     fn place(&mut self) -> Option<&mut [u8; 16]> {
         None
@@ -673,7 +673,7 @@ pub(crate) trait Op<'a> {
     fn settle(&mut self, matches: bool);
 }
 
-/// What passes need of an operation, its outcome apart; a macro, because it borrows single fields.
+/// Makes the parts that passes need of an operation, its outcome apart; a macro, because it borrows single fields.
 macro_rules! whole {
     ($op:ident) => {
         Whole {
@@ -859,7 +859,7 @@ fn copy_front<const N: usize>(from: &[u8], to: &mut [u8]) -> bool {
     }
 }
 
-/// What is known of secrets to everybody: whether two tags are equal. With the feature
+/// Makes public whether two tags are equal, all that everybody may know of secrets. With the feature
 /// `secret-marks`, Valgrind is told.
 #[inline(always)]
 pub(crate) fn made_public(equal: bool) -> bool {

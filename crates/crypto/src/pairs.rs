@@ -18,7 +18,7 @@ impl<I: Iterator> PairedWith for I {}
 pub(crate) struct Pairs<A, B>(A, B);
 
 impl<A: ExactSizeIterator, B: ExactSizeIterator> Pairs<A, B> {
-    /// How many items are left.
+    /// Number of items left.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.0.len().min(self.1.len())

@@ -1,4 +1,4 @@
-//! What a key is for: sizes of keys and ICVs.
+//! Sizes of keys and ICVs.
 
 use std::fmt;
 

@@ -9,7 +9,7 @@ pub(crate) struct Poly {
     r: [u64; 2],
     /// Five quarters of the high word of `r`, whose low two bits are clear.
     s1: u64,
-    /// What is added at the end.
+    /// Addend at the end.
     pad: u128,
 }
 
@@ -39,7 +39,7 @@ impl Poly {
         Self { h: [h0, h1, h2 & 7], r, s1: r[1] + (r[1] >> 2), pad }
     }
 
-    /// What is multiplied by, low word first.
+    /// Multiplier, low word first.
     #[inline(always)]
     pub(crate) fn multiplier(&self) -> [u64; 2] {
         self.r

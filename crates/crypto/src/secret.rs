@@ -34,7 +34,7 @@ impl SecretBytes {
         self.0.len()
     }
 
-    /// Whether there are no bytes at all.
+    /// True if there are no bytes at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -6,7 +6,7 @@ use crate::{
     open_burst, seal_burst,
 };
 
-/// Why a self-test failed. Such a tier must not be used.
+/// A self-test failed. Such a tier must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelfTestError {
     /// A key cannot be set up.

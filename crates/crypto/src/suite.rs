@@ -127,7 +127,7 @@ impl Integrity {
     /// AES-CMAC-96 (RFC 4494).
     pub const AES_CMAC_96: Self = Self { alg: MacAlg::AesCmac(KeyBits::Aes128), icv_bytes: 12 };
 
-    /// Those that IPsec uses, with the lengths of their RFCs first.
+    /// MACs of IPsec, with the lengths of their RFCs first.
     pub const IPSEC: [Self; 8] = [
         Self::HMAC_MD5_96,
         Self::HMAC_SHA1_96,
@@ -239,7 +239,7 @@ impl Cipher {
         }
     }
 
-    /// Whether it is for old peers alone: its blocks are short, or few use it any more (RFC 8221
+    /// True if it is for old peers alone: its blocks are short, or few use it any more (RFC 8221
     /// section 5), and the code for it is neither fast nor constant in time, for it looks tables up at
     /// places that depend on the key and the text.
     #[must_use]
@@ -282,7 +282,7 @@ impl fmt::Display for Cipher {
     }
 }
 
-/// What a key is for: an AEAD, or a cipher paired with a MAC in the order encrypt-then-MAC.
+/// Algorithms of a key: an AEAD, or a cipher paired with a MAC in the order encrypt-then-MAC.
 ///
 /// A suite has a name, which [`Display`](fmt::Display) writes and [`FromStr`] reads:
 /// `aes-128-gcm-16`, `aes-256-ccm-8`, `aes-128-gmac-16`, `chacha20-poly1305`,
@@ -385,7 +385,7 @@ impl Suite {
         }
     }
 
-    /// Whether a key of the cipher or AEAD will do, which is asked when a key is set up as well.
+    /// Checks a key of the cipher or AEAD, as setting up a key does.
     ///
     /// # Errors
     /// [`KeyError::Length`]; [`KeyError::SingleDes`] for a key that makes single DES of 3DES.
@@ -402,13 +402,13 @@ impl Suite {
         }
     }
 
-    /// Whether its cipher is [legacy](Cipher::is_legacy).
+    /// True if its cipher is [legacy](Cipher::is_legacy).
     #[must_use]
     pub const fn is_legacy(self) -> bool {
         matches!(self, Self::Pair { cipher, .. } if cipher.is_legacy())
     }
 
-    /// Whether operations come with additional data apart from the payload, rather than with a
+    /// True if operations come with additional data apart from the payload, rather than with a
     /// header in front of it.
     #[inline(always)]
     #[must_use]
@@ -472,7 +472,7 @@ fn integrity(name: &str) -> Result<Integrity, UnknownSuite> {
     Integrity::new(alg, bits / 8).ok_or(UnknownSuite)
 }
 
-/// Whether two neighbours of a 3DES key's parts agree, so that one operation undoes the other (RFC 2451
+/// True if two neighbours of a 3DES key's parts agree, so that one operation undoes the other (RFC 2451
 /// section 2.3). The lowest bit of each byte is parity, which DES ignores. The time taken does not depend
 /// on where they differ.
 fn is_single_des(secret: &[u8]) -> bool {

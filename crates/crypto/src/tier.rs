@@ -52,7 +52,7 @@ impl TierInfo {
         Self { tier, name, features, builds_on }
     }
 
-    /// Whether the tier uses none but the instructions that its features name. The portable tier, which names none,
+    /// True if the tier uses none but the instructions that its features name. The portable tier, which names none,
     /// may use what crates that it stands on find; see [`PORTABLE_IS_SOFT`](crate::PORTABLE_IS_SOFT).
     #[must_use]
     pub const fn keeps_to_its_features(&self) -> bool {
@@ -72,7 +72,7 @@ const TIERS: [TierInfo; Tier::COUNT] = [
 ];
 
 impl Tier {
-    /// How many tiers there are.
+    /// Number of tiers.
     pub const COUNT: usize = 7;
 
     /// Every tier, least preferred first.
@@ -99,7 +99,7 @@ impl Tier {
         self.info().name
     }
 
-    /// Whether this tier needs `other`, directly or through a tier between them; a tier needs
+    /// True if this tier needs `other`, directly or through a tier between them; a tier needs
     /// itself.
     #[must_use]
     pub fn needs(self, other: Self) -> bool {

@@ -1,4 +1,4 @@
-//! Which kernel ran: a count per thread, tier and direction, kept only with the feature
+//! Counts of packets per thread, kernels' tier and direction, kept only with the feature
 //! `kernel-trace`.
 
 #[cfg(feature = "kernel-trace")]

@@ -11,7 +11,7 @@ use crate::{
     isa::{self, time_stamp},
 };
 
-/// How long a class of processors keeps its wide units awake, and what waking them costs.
+/// Time that a class of processors keeps its wide units awake, and times to wake them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideUnits {
     /// Microseconds without wide instructions after which they may be asleep.
@@ -31,7 +31,7 @@ impl WideUnits {
         Self { sleep_us: 600, wake_256_us: 17, wake_512_us: 25, tsc_mhz }
     }
 
-    /// Those of the processor at hand, by the table.
+    /// Wide units of the processor at hand, by the table.
     pub(crate) fn here() -> Option<&'static Self> {
         static HERE: OnceLock<Option<WideUnits>> = OnceLock::new();
         HERE.get_or_init(|| isa::sleepers_mhz().map(Self::of_skylake)).as_ref()
@@ -59,7 +59,7 @@ pub(crate) enum Width {
     W512,
 }
 
-/// What computes a burst, as far as it uses wide registers where they can sleep.
+/// Computation of a burst, as far as it uses wide registers where they can sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// A message in each lane.
@@ -68,7 +68,7 @@ pub(crate) enum Work {
     ChaCha,
 }
 
-/// How many lanes kernels of a width have, and for how many cycles they compute on 64 bytes in each.
+/// Number of lanes of kernels of a width, and cycles that they take for 64 bytes in each.
 struct Lanes {
     lanes: u64,
     cycles: u64,
@@ -109,7 +109,7 @@ impl Work {
     }
 }
 
-/// When a thread used which units, in ticks of the time-stamp counter.
+/// Times of a thread's use of units, in ticks of the time-stamp counter.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     /// Behind the last burst that used 256 bits or more, and 512 bits.
@@ -123,7 +123,7 @@ struct Thread {
 impl Thread {
     const NEW: Self = Self { wide: [None; 2], last: 0, lost: 0 };
 
-    /// Whether a burst that would use registers of `width`, and loses about `loss` cycles without them, is
+    /// True if a burst that would use registers of `width`, and loses about `loss` cycles without them, is
     /// better off in registers of 128 bits.
     ///
     /// While the units are awake it is not. While they sleep it is, until what bursts close behind one another
@@ -155,7 +155,7 @@ thread_local! {
     static THREAD: Cell<Thread> = const { Cell::new(Thread::NEW) };
 }
 
-/// Whether this thread's next burst, of `messages` with `bytes` together, is better off in registers of 128
+/// True if this thread's next burst, of `messages` with `bytes` together, is better off in registers of 128
 /// bits than in those of `width`. The burst is taken to run as said.
 #[cold]
 #[inline(never)]

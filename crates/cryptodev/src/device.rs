@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use convoy_engine::Lookaside;
-
 use crate::CryptodevError;
-use crate::engine::Engine;
 use crate::ffi::{DeviceInfo, Queue, Shim};
 
 /// Requests that a queue pair holds, and jobs.
@@ -16,7 +13,7 @@ const JOBS: u32 = 2048;
 /// Memory for DPDK's own, in MiB, of a process without huge pages.
 const MEMORY: &str = "256";
 
-/// Which device, and how it is used.
+/// Choice of a device, and of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The library in C. Nothing: where `make install` puts it, or beside the program.
@@ -54,7 +51,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What DPDK starts with: a device on PCI needs huge pages and is named, one of software needs neither.
+    /// Arguments that DPDK starts with: a device on PCI needs huge pages and is named, one of software needs neither.
     #[must_use]
     pub fn dpdk_arguments(&self) -> Vec<String> {
         if let Some(arguments) = &self.arguments {
@@ -126,13 +123,12 @@ impl Cryptodev {
         })))
     }
 
-    /// An engine for one worker and direction. `None` when all queue pairs are taken, or memory is short.
-    #[must_use]
-    pub fn engine(&self) -> Option<Box<dyn Lookaside>> {
+    /// A queue pair that nobody else has. `None` when all are taken, or memory is short.
+    pub(crate) fn take_queue(&self) -> Option<(Arc<Device>, u16, Queue)> {
         let number = self.0.pairs().unused.pop()?;
         let queue = self.0.queue(number)?;
         self.0.pairs().open.push(Pair { number, has_let_go: false });
-        Some(Box::new(Engine::new(self.0.clone(), number, queue)))
+        Some((self.0.clone(), number, queue))
     }
 
     /// Requests that each engine holds at most.
@@ -180,7 +176,7 @@ impl Drop for Name {
     }
 }
 
-/// What engines share.
+/// State that engines share.
 #[derive(Debug)]
 pub(crate) struct Device {
     // The device is stopped before its name is free.
@@ -217,7 +213,7 @@ impl Device {
         Queue::open(self.shim, self.info.id, number, (JOBS, REQUESTS))
     }
 
-    /// Whether the device is to be stopped.
+    /// True if the device is to be stopped.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use convoy_engine::lookaside::{Caps, Health, KeyRefused, Request};
 use convoy_engine::{EngineKey, Job, KeyId, KeyTable, Lookaside};
 
-use crate::device::{Device, REQUESTS};
+use crate::device::{Cryptodev, Device, REQUESTS};
 use crate::ffi::{DeviceKey, Queue, Session, SessionError, Sessions, Work};
 use crate::suite::{device_key, idle_key};
 
@@ -17,7 +17,7 @@ const GRACE: u64 = 4;
 
 /// The engine of one worker and direction.
 #[derive(Debug)]
-pub(crate) struct Engine {
+struct Engine {
     // These go in this order: what is under way needs its sessions, and sessions are the device's.
     queue: Queue,
     /// Keys that are forgotten when all requests up to a number are back.
@@ -40,8 +40,17 @@ impl Drop for Seat {
     }
 }
 
+impl Cryptodev {
+    /// An engine for one worker and direction. `None` when all queue pairs are taken, or memory is short.
+    #[must_use]
+    pub fn engine(&self) -> Option<Box<dyn Lookaside>> {
+        let (device, number, queue) = self.take_queue()?;
+        Some(Box::new(Engine::new(device, number, queue)))
+    }
+}
+
 impl Engine {
-    pub(crate) fn new(device: Arc<Device>, number: u16, queue: Queue) -> Self {
+    fn new(device: Arc<Device>, number: u16, queue: Queue) -> Self {
         let keys = Keys { by_copy: device.by_copy, table: KeyTable::new() };
         let seat = Seat { device, number };
         Self { queue, retired: Vec::new(), keys, seat, stopping_since: None }

@@ -1,8 +1,8 @@
-//! Why there is no device.
+//! Errors of opening a device.
 
 use std::path::PathBuf;
 
-/// What is wrong, and what would be right.
+/// Error of a device, with its remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CryptodevError {
@@ -12,9 +12,9 @@ pub enum CryptodevError {
          install libdpdk-dev): make cryptodev, make install", path.display()
     )]
     Library {
-        /// Where it should be.
+        /// Path where it should be.
         path: PathBuf,
-        /// What the loader says.
+        /// Message of the loader.
         why: String,
     },
     /// The library is of another version of Convoy.
@@ -23,11 +23,11 @@ pub enum CryptodevError {
          make install", path.display()
     )]
     Abi {
-        /// Which.
+        /// Path of the library.
         path: PathBuf,
-        /// What it says.
+        /// Version of its interface.
         found: u32,
-        /// What would be right.
+        /// Version that is needed.
         wanted: u32,
     },
     /// DPDK does not start.
@@ -43,9 +43,9 @@ pub enum CryptodevError {
         "DPDK runs in this process with the arguments {running:?}, and starts only once: restart it for {wanted:?}"
     )]
     Started {
-        /// What it was started with.
+        /// Arguments that it was started with.
         running: Vec<String>,
-        /// What is asked for.
+        /// Arguments asked for.
         wanted: Vec<String>,
     },
     /// The device cannot be used.
@@ -55,7 +55,7 @@ pub enum CryptodevError {
         device: String,
         /// An errno.
         code: i32,
-        /// What may be wrong.
+        /// Advice on what may be wrong.
         help: &'static str,
     },
 }

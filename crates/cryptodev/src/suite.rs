@@ -1,4 +1,4 @@
-//! What a suite is to a crypto device.
+//! Keys of a crypto device for suites.
 
 use convoy_crypto::{Cipher, HashAlg, KeyMaterial, MacAlg, Suite};
 

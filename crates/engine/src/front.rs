@@ -1,4 +1,4 @@
-//! What pipelines see of engines: jobs in, finished jobs out, in order within an SA.
+//! Interface of engines to pipelines: jobs in, finished jobs out, in order within an SA.
 
 mod checks;
 mod keys;
@@ -22,13 +22,14 @@ pub use share::{Sharing, WorkerLoad, cycles_in};
 /// the same result. A lost engine is asked to let go of what it holds, and is tried again later, each time
 /// after twice the pause. Times are nanoseconds of a clock that never goes back.
 #[derive(Debug)]
-pub struct Front(Way);
+pub struct Front(Engine);
 
+/// The engine behind a front end.
 #[derive(Debug)]
-enum Way {
-    Here(Inline),
-    AtOnce(AtOnce),
-    Elsewhere(Box<Lane>),
+enum Engine {
+    Inline(Inline),
+    Synchronous(AtOnce),
+    Lookaside(Box<Lane>),
 }
 
 /// A synchronous engine with what it has finished.
@@ -38,7 +39,7 @@ struct AtOnce {
     done: JobBurst,
 }
 
-/// What has happened since the front end was made.
+/// Numbers of events since the front end was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests that the engine took.
@@ -73,7 +74,7 @@ pub struct Counts {
     pub late: u64,
 }
 
-/// Where an engine stands.
+/// State of an engine that works elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It works.
@@ -88,19 +89,19 @@ impl Front {
     /// A front end that works at once, on the worker's own core.
     #[must_use]
     pub fn inline() -> Self {
-        Self(Way::Here(Inline::new()))
+        Self(Engine::Inline(Inline::new()))
     }
 
     /// A front end with an engine that works at once. What it rejects is given back so.
     #[must_use]
     pub fn at_once(engine: Box<dyn Synchronous>) -> Self {
-        Self(Way::AtOnce(AtOnce { engine, done: JobBurst::new() }))
+        Self(Engine::Synchronous(AtOnce { engine, done: JobBurst::new() }))
     }
 
     /// A front end with an engine, which must be new, and software for what the engine leaves undone.
     #[must_use]
     pub fn with(engine: Box<dyn Lookaside>) -> Self {
-        Self(Way::Elsewhere(Box::new(Lane::new(engine))))
+        Self(Engine::Lookaside(Box::new(Lane::new(engine))))
     }
 
     /// The same with results checked: one of about `one_in` is computed again in software, 0 for none, and so
@@ -108,7 +109,7 @@ impl Front {
     /// that came back with it, and later, are done in software.
     #[must_use]
     pub fn checking(mut self, one_in: u32) -> Self {
-        if let Way::Elsewhere(lane) = &mut self.0 {
+        if let Engine::Lookaside(lane) = &mut self.0 {
             lane.check(one_in);
         }
         self
@@ -118,7 +119,7 @@ impl Front {
     /// of a worker get the same `load`. To be said before the first key is installed.
     #[must_use]
     pub fn sharing(mut self, sharing: Sharing, load: &WorkerLoad) -> Self {
-        if let Way::Elsewhere(lane) = &mut self.0 {
+        if let Engine::Lookaside(lane) = &mut self.0 {
             lane.share(sharing, load);
         }
         self
@@ -127,7 +128,7 @@ impl Front {
     /// Says that the worker is about to sleep, or to wait for more to come: that time is no work.
     #[inline]
     pub fn rests(&mut self) {
-        if let Way::Elsewhere(lane) = &mut self.0 {
+        if let Engine::Lookaside(lane) = &mut self.0 {
             lane.rests();
         }
     }
@@ -136,18 +137,18 @@ impl Front {
     /// were taken with.
     pub fn install(&mut self, id: KeyId, key: EngineKey) {
         match &mut self.0 {
-            Way::Here(inline) => inline.install(id, key),
-            Way::AtOnce(at_once) => at_once.engine.install(id, key),
-            Way::Elsewhere(lane) => lane.install(id, key),
+            Engine::Inline(inline) => inline.install(id, key),
+            Engine::Synchronous(at_once) => at_once.engine.install(id, key),
+            Engine::Lookaside(lane) => lane.install(id, key),
         }
     }
 
     /// Forgets the key under `id`, once no job already taken needs it.
     pub fn remove(&mut self, id: KeyId) {
         match &mut self.0 {
-            Way::Here(inline) => inline.remove(id),
-            Way::AtOnce(at_once) => at_once.engine.remove(id),
-            Way::Elsewhere(lane) => lane.remove(id),
+            Engine::Inline(inline) => inline.remove(id),
+            Engine::Synchronous(at_once) => at_once.engine.remove(id),
+            Engine::Lookaside(lane) => lane.remove(id),
         }
     }
 
@@ -157,9 +158,11 @@ impl Front {
     #[inline]
     pub fn submit(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
         match &mut self.0 {
-            Way::Here(inline) => inline.submit(jobs),
-            Way::AtOnce(AtOnce { engine, done }) => done.take_from(jobs, |run| engine.run(run)),
-            Way::Elsewhere(lane) => lane.submit(now, pool, jobs),
+            Engine::Inline(inline) => inline.submit(jobs),
+            Engine::Synchronous(AtOnce { engine, done }) => {
+                done.take_from(jobs, |run| engine.run(run))
+            }
+            Engine::Lookaside(lane) => lane.submit(now, pool, jobs),
         }
     }
 
@@ -167,54 +170,54 @@ impl Front {
     #[inline]
     pub fn poll(&mut self, now: u64, pool: &mut Pool, done: &mut JobBurst) -> usize {
         match &mut self.0 {
-            Way::Here(inline) => inline.poll(done),
-            Way::AtOnce(at_once) => done.take_from(&mut at_once.done, |_| {}),
-            Way::Elsewhere(lane) => lane.poll(now, pool, done),
+            Engine::Inline(inline) => inline.poll(done),
+            Engine::Synchronous(at_once) => done.take_from(&mut at_once.done, |_| {}),
+            Engine::Lookaside(lane) => lane.poll(now, pool, done),
         }
     }
 
     /// Says that no more jobs come for now.
     #[inline]
     pub fn flush(&mut self, now: u64) {
-        if let Way::Elsewhere(lane) = &mut self.0 {
+        if let Engine::Lookaside(lane) = &mut self.0 {
             lane.flush(now);
         }
     }
 
-    /// Whether polling is of use at once. Otherwise the worker may sleep until the engine wakes it, or until
+    /// True if polling is of use at once. Otherwise the worker may sleep until the engine wakes it, or until
     /// [`Self::wake_at`].
     #[must_use]
     pub fn is_ready(&self) -> bool {
         match &self.0 {
-            Way::Here(_) | Way::AtOnce(_) => true,
-            Way::Elsewhere(lane) => lane.is_ready(),
+            Engine::Inline(_) | Engine::Synchronous(_) => true,
+            Engine::Lookaside(lane) => lane.is_ready(),
         }
     }
 
-    /// When the worker must poll again though nothing woke it; `None` for never.
+    /// Time at which the worker must poll again though nothing woke it, in nanoseconds; `None` for never.
     #[must_use]
     pub fn wake_at(&self) -> Option<u64> {
         match &self.0 {
-            Way::Here(_) | Way::AtOnce(_) => None,
-            Way::Elsewhere(lane) => lane.wake_at(),
+            Engine::Inline(_) | Engine::Synchronous(_) => None,
+            Engine::Lookaside(lane) => lane.wake_at(),
         }
     }
 
-    /// What has happened; all zero without an engine.
+    /// Numbers of events so far; all zero without an engine that works elsewhere.
     #[must_use]
     pub fn counts(&self) -> Counts {
         match &self.0 {
-            Way::Here(_) | Way::AtOnce(_) => Counts::default(),
-            Way::Elsewhere(lane) => lane.counts(),
+            Engine::Inline(_) | Engine::Synchronous(_) => Counts::default(),
+            Engine::Lookaside(lane) => lane.counts(),
         }
     }
 
-    /// Where the engine stands; `None` without one.
+    /// State of the engine; `None` without one that works elsewhere.
     #[must_use]
     pub fn standing(&self) -> Option<Standing> {
         match &self.0 {
-            Way::Here(_) | Way::AtOnce(_) => None,
-            Way::Elsewhere(lane) => Some(lane.standing()),
+            Engine::Inline(_) | Engine::Synchronous(_) => None,
+            Engine::Lookaside(lane) => Some(lane.standing()),
         }
     }
 
@@ -222,48 +225,48 @@ impl Front {
     #[must_use]
     pub fn mark(&self) -> u64 {
         match &self.0 {
-            Way::Here(_) | Way::AtOnce(_) => 0,
-            Way::Elsewhere(lane) => lane.mark(),
+            Engine::Inline(_) | Engine::Synchronous(_) => 0,
+            Engine::Lookaside(lane) => lane.mark(),
         }
     }
 
-    /// Whether all jobs that were taken before a mark have been given out.
+    /// True if all jobs that were taken before a mark have been given out.
     #[inline]
     #[must_use]
     pub fn has_passed(&self, mark: u64) -> bool {
         match &self.0 {
-            Way::Here(inline) => inline.finished().is_empty(),
-            Way::AtOnce(at_once) => at_once.done.is_empty(),
-            Way::Elsewhere(lane) => lane.has_passed(mark),
+            Engine::Inline(inline) => inline.finished().is_empty(),
+            Engine::Synchronous(at_once) => at_once.done.is_empty(),
+            Engine::Lookaside(lane) => lane.has_passed(mark),
         }
     }
 
-    /// Whether no job under `id` is under way: all that were taken have been given out.
+    /// True if no job under `id` is under way: all that were taken have been given out.
     #[must_use]
     pub fn is_idle(&self, id: KeyId) -> bool {
         let is_of = |job: &Job| job.key == id;
         match &self.0 {
-            Way::Here(inline) => !inline.finished().as_slice().iter().any(is_of),
-            Way::AtOnce(at_once) => !at_once.done.as_slice().iter().any(is_of),
-            Way::Elsewhere(lane) => lane.is_idle(id),
+            Engine::Inline(inline) => !inline.finished().as_slice().iter().any(is_of),
+            Engine::Synchronous(at_once) => !at_once.done.as_slice().iter().any(is_of),
+            Engine::Lookaside(lane) => lane.is_idle(id),
         }
     }
 
-    /// Whether the engine works for the key under `id`; without an engine nothing does.
+    /// True if an engine that works elsewhere does the jobs of the key under `id`.
     #[must_use]
     pub fn is_offloaded(&self, id: KeyId) -> bool {
         match &self.0 {
-            Way::Here(_) | Way::AtOnce(_) => false,
-            Way::Elsewhere(lane) => lane.is_offloaded(id),
+            Engine::Inline(_) | Engine::Synchronous(_) => false,
+            Engine::Lookaside(lane) => lane.is_offloaded(id),
         }
     }
 
-    /// Whether the engine, which works, refused the key under `id`, so that software works for it.
+    /// True if the engine, which works, refused the key under `id`, so that software works for it.
     #[must_use]
     pub fn is_refused(&self, id: KeyId) -> bool {
         match &self.0 {
-            Way::Here(_) | Way::AtOnce(_) => false,
-            Way::Elsewhere(lane) => lane.standing() == Standing::Up && !lane.is_offloaded(id),
+            Engine::Inline(_) | Engine::Synchronous(_) => false,
+            Engine::Lookaside(lane) => lane.standing() == Standing::Up && !lane.is_offloaded(id),
         }
     }
 
@@ -271,9 +274,9 @@ impl Front {
     /// it can. Returns how many requests the engine still holds: with a value above 0, ask again.
     pub fn release(&mut self, now: u64, pool: &mut Pool) -> usize {
         match &mut self.0 {
-            Way::Here(inline) => free(inline.finished_mut(), pool),
-            Way::AtOnce(at_once) => free(&mut at_once.done, pool),
-            Way::Elsewhere(lane) => lane.release(now, pool),
+            Engine::Inline(inline) => free(inline.finished_mut(), pool),
+            Engine::Synchronous(at_once) => free(&mut at_once.done, pool),
+            Engine::Lookaside(lane) => lane.release(now, pool),
         }
     }
 }

@@ -5,7 +5,7 @@ use convoy_crypto::{OpenOp, SealOp, Verdict, open_burst, seal_burst};
 use convoy_packet::{BURST_MAX, Frame};
 
 use crate::job::{Job, JobBurst, Op, Span, Status};
-use crate::lookaside::Output;
+use crate::output::Output;
 use crate::{EngineKey, KeyId};
 
 /// Runs each burst in `submit`; `poll` gives the jobs back in the order they came.

@@ -16,7 +16,7 @@ pub struct Span {
     pub len: u32,
 }
 
-/// What to do with the text.
+/// Operation on the text.
 #[derive(Debug)]
 pub enum Op {
     /// Encrypt the text and write the ICV behind it. The nonce goes with the job: it is used up
@@ -39,7 +39,7 @@ impl Op {
     }
 }
 
-/// How a job ended.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Not run yet.
@@ -52,7 +52,7 @@ pub enum Status {
     Rejected,
 }
 
-/// What the submitter needs to go on with a packet; engines do not look at it.
+/// Data that the submitter needs to go on with a packet; engines do not look at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// Table slot of the SA.
@@ -68,21 +68,21 @@ pub struct Context {
 pub struct Job {
     /// The packet, owned by the job until it is taken back.
     pub frame: Frame,
-    /// What is encrypted; the ICV of the key's length follows directly behind.
+    /// Bytes that are encrypted; the ICV of the key's length follows directly behind.
     pub text: Span,
     /// Bytes directly in front of the text that a pair of cipher and MAC authenticates with it; 0
     /// for an AEAD.
     pub header: u32,
     /// The key.
     pub key: crate::KeyId,
-    /// How the job ended.
+    /// State of the job.
     pub status: Status,
     /// Length of the additional authenticated data, at most [`AAD_MAX`].
     pub aad_len: u8,
     /// Additional authenticated data of an AEAD; for a pair, what is authenticated behind the text
     /// and not sent: the high half of an extended sequence number.
     pub aad: [u8; AAD_MAX],
-    /// What to do.
+    /// Work on the text.
     pub op: Op,
     /// The submitter's own.
     pub context: Context,
@@ -196,14 +196,14 @@ impl JobBurst {
         self.jobs.len()
     }
 
-    /// How many more jobs fit.
+    /// Number of jobs that still fit.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         BURST_MAX - self.jobs.len()
     }
 
-    /// Whether there is no job.
+    /// True if there is no job.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

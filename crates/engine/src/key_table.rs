@@ -2,7 +2,7 @@
 
 use crate::KeyId;
 
-/// What an engine keeps under the numbers of its keys.
+/// Values that an engine keeps under the numbers of its keys.
 #[derive(Debug)]
 pub struct KeyTable<T>(Vec<Option<T>>);
 
@@ -43,7 +43,7 @@ impl<T> KeyTable<T> {
         self.0.len()
     }
 
-    /// Whether no number ever had a key.
+    /// True if no number had a key since the table was made or cleared.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

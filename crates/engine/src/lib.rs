@@ -18,13 +18,13 @@ extern crate self as convoy_engine;
 
 #[cfg(test)]
 mod aws_lc;
-mod drivers;
 pub mod front;
 mod inline;
 mod job;
 mod key_table;
 pub mod lookaside;
 pub mod model;
+mod output;
 pub mod registry;
 mod shared_keys;
 mod synchronous;

@@ -9,13 +9,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use convoy_packet::Frame;
-
 use crate::inline::run_copies;
 pub use crate::inline::run_copy;
+pub use crate::output::Output;
 use crate::{EngineKey, Job, JobBurst, KeyId, Status};
 
-/// What an engine is like.
+/// Properties of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
     /// Requests that it holds at most between [`Lookaside::submit`] and [`Lookaside::poll`], at least 1.
@@ -27,7 +26,7 @@ pub struct Caps {
     pub deadline: u64,
 }
 
-/// Why an engine does not take a key. The SA's packets are then worked on in software.
+/// Reason for which an engine does not take a key. The SA's packets are then worked on in software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyRefused {
@@ -42,7 +41,7 @@ pub enum KeyRefused {
     Failed,
 }
 
-/// Whether an engine can still be used.
+/// State of an engine: usable or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It works.
@@ -56,7 +55,7 @@ pub enum Health {
 /// One instance belongs to one worker and one direction; there are no locks. Times are nanoseconds of a
 /// clock that never goes back.
 pub trait Lookaside: Send + fmt::Debug {
-    /// What the engine is like.
+    /// Properties of the engine.
     fn caps(&self) -> Caps;
 
     /// Makes a key known under `id`, replacing one that was there. Requests submitted before keep the keys
@@ -85,12 +84,12 @@ pub trait Lookaside: Send + fmt::Debug {
         None
     }
 
-    /// Whether [`Self::recall`] would give something.
+    /// True if [`Self::recall`] would give something.
     fn can_recall(&self) -> bool {
         false
     }
 
-    /// Whether [`Self::poll`] would give something. An engine that cannot say so without being polled, or that
+    /// True if [`Self::poll`] would give something. An engine that cannot say so without being polled, or that
     /// does not wake the worker when something is finished, says `true`; the worker does not sleep then
     /// while something is under way.
     fn is_ready(&self) -> bool {
@@ -100,7 +99,7 @@ pub trait Lookaside: Send + fmt::Debug {
     /// Says that the worker has nothing more for now: start what waits for company.
     fn flush(&mut self, _now: u64) {}
 
-    /// Whether the engine can still be used.
+    /// State of the engine: usable or lost.
     fn health(&self) -> Health {
         Health::Up
     }
@@ -122,53 +121,6 @@ pub(crate) struct Batch {
     /// Never used twice by one front end.
     pub(crate) number: u64,
     pub(crate) jobs: JobBurst,
-}
-
-/// Where an engine puts the result of one job.
-#[derive(Debug)]
-pub struct Output {
-    pub(crate) frame: Frame,
-    status: Status,
-}
-
-impl Output {
-    pub(crate) fn new(frame: Frame) -> Self {
-        Self { frame, status: Status::Pending }
-    }
-
-    /// Makes the output fit a job's packet. `false` if its chunk is too small.
-    #[inline]
-    pub(crate) fn prepare(&mut self, source: &Frame) -> bool {
-        self.status = Status::Pending;
-        self.frame.place_like(source).is_ok()
-    }
-
-    /// The bytes of the result: as many as the job's packet has, and of any value at first. All are the
-    /// engine's to write, those around the text as they are in the source.
-    #[inline]
-    #[must_use]
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.frame.data_mut()
-    }
-
-    /// The bytes, and how the job ended.
-    #[inline]
-    pub(crate) fn parts(&mut self) -> (&mut [u8], &mut Status) {
-        (self.frame.data_mut(), &mut self.status)
-    }
-
-    /// Says how the job ended. Only of [`Status::Done`] the bytes are used.
-    #[inline]
-    pub const fn finish(&mut self, status: Status) {
-        self.status = status;
-    }
-
-    /// How the job ended.
-    #[inline]
-    #[must_use]
-    pub const fn status(&self) -> Status {
-        self.status
-    }
 }
 
 /// A batch of jobs on its way to an engine and back.

@@ -13,7 +13,7 @@ use crate::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
 use crate::{EngineKey, KeyId, KeyTable, Status};
 use device::{Completion, Device, Work};
 
-/// How a device behaves while nothing fails.
+/// Behaviour of a device while nothing fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Requests that the queue takes.
@@ -30,7 +30,7 @@ pub struct Settings {
     pub bandwidth: u64,
     /// Nanoseconds for which a request may be away before the device counts as lost.
     pub deadline: u64,
-    /// Where the random numbers begin.
+    /// Start of the random numbers.
     pub seed: u64,
 }
 
@@ -49,7 +49,7 @@ impl Default for Settings {
     }
 }
 
-/// What goes wrong: so many times in 100,000 jobs, unless said otherwise.
+/// Failures of a device: so many times in 100,000 jobs, unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The device does the job and says nothing.
@@ -68,7 +68,7 @@ pub struct Faults {
     pub removed: u32,
     /// Of so many in 100,000 requests the queue says that it is full.
     pub full: u32,
-    /// Whether the host hears that the device is gone.
+    /// True if the host hears that the device is gone.
     pub tells: bool,
     /// Nanoseconds after its first job at which the device stops, once, until it begins anew.
     pub stall_at: Option<u64>,
@@ -76,11 +76,11 @@ pub struct Faults {
     pub remove_at: Option<u64>,
     /// Nanoseconds after which a device that was removed is back.
     pub absent: u64,
-    /// Whether the device never says that it has let go.
+    /// True if the device never says that it has let go.
     pub clings: bool,
 }
 
-/// What went over the link of one or more devices.
+/// Traffic over the link of one or more devices, counted.
 #[derive(Debug, Default)]
 pub struct Link {
     to_device: AtomicU64,
@@ -89,7 +89,7 @@ pub struct Link {
     completions: AtomicU64,
 }
 
-/// What a [`Link`] has counted.
+/// Counters of a [`Link`], read at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Bytes of packets that devices read.
@@ -103,7 +103,7 @@ pub struct LinkCounts {
 }
 
 impl Link {
-    /// What was counted so far.
+    /// Bytes, descriptors and completions so far.
     #[must_use]
     pub fn counts(&self) -> LinkCounts {
         let [to_device, from_device, descriptors, completions] =
@@ -146,7 +146,7 @@ pub struct Model {
 #[derive(Debug)]
 struct Held {
     request: Request,
-    /// Whether each job is still to be completed.
+    /// True for each job that is still to be completed.
     pending: Vec<bool>,
     left: usize,
 }

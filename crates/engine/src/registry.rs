@@ -1,9 +1,9 @@
-//! What engines there are, by name and priority, and what drivers compute with.
+//! Engines, by name and priority, and drivers, which do the computing.
 //!
 //! An engine says where jobs are done; a [`Driver`] is an implementation of one algorithm. A [`Registry`]
 //! holds drivers in the manner of Linux's crypto API: algorithms have the names that a kernel gives them,
 //! each driver is tested when it is registered, and whoever asks for an algorithm gets the driver of highest
-//! priority that passed.
+//! priority that passed. [`Drivers`] chooses for each SA, by the [`DriverRules`] of a site.
 //!
 //! ```
 //! use convoy_crypto::Cpu;
@@ -16,8 +16,11 @@
 //! ```
 
 pub mod algorithm;
+mod bench_drivers;
+mod choice;
 mod driver;
 mod error;
+mod rules;
 mod self_test;
 mod table;
 #[cfg(test)]
@@ -27,8 +30,10 @@ mod tiers;
 use crate::Front;
 
 pub use algorithm::Kind;
+pub use choice::Drivers;
 pub use driver::{Driver, Provider, Ready, SelfTest};
 pub use error::RegistryError;
+pub use rules::{DaemonSas, DriverRule, DriverRules};
 pub use table::{Purpose, Registry, Setting};
 
 /// An engine that can be made.
@@ -38,7 +43,7 @@ pub struct Entry {
     pub name: &'static str,
     /// The highest one is taken when none is named.
     pub priority: u16,
-    /// What it is, in one line.
+    /// Description in one line.
     pub about: &'static str,
     make: fn() -> Front,
 }

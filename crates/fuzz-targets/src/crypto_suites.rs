@@ -35,9 +35,9 @@ struct Spec {
     trailer: u8,
     text: u16,
     nonce: u8,
-    /// What its bytes are: zeros, ones, or like random ones.
+    /// Pattern of its bytes: zeros, ones, or like random ones.
     fill: u8,
-    /// Which part is touched before opening, and which bit of it; half of all are left alone.
+    /// Part that is touched before opening, and the bit of it; half of all are left alone.
     touch: (u8, u16),
     /// Lengths that may not fit.
     misfit: Option<(u16, u16, u8, u8)>,

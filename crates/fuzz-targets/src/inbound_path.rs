@@ -9,13 +9,12 @@ use convoy_crypto::{
     Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenKey, SealKey, SealOp, SecretBytes, seal_burst,
 };
 use convoy_engine::registry;
-use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::lifetime::Lifetime;
-use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Now, PipelineConfig, PipelineParts, WorkerCounters,
-};
+use convoy_ipsec::pipeline::{HandOff, Inbound, PipelineConfig, PipelineParts, WorkerCounters};
 use convoy_ipsec::sa::{
-    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId,
+    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, ReqId, SaSlot, SaSpec, Shared,
+    UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
@@ -93,25 +92,27 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
         let (remote, local) = ends(v6);
         let udp = UdpEncap { local_port: 4500, remote_port: 4500, keepalive: None };
         let spec = InboundSpec {
-            name: "fuzz".into(),
-            spi: Spi::new(FIRST_SPI + slot).unwrap(),
-            reqid: ReqId(1),
-            named: None,
-            serial: 0,
-            protocol: IpsecProtocol::Esp,
-            lifetime: Lifetime::default(),
-            mode,
-            endpoints: Endpoints { local, remote },
+            sa: SaSpec {
+                name: "fuzz".into(),
+                spi: Spi::new(FIRST_SPI + slot).unwrap(),
+                reqid: ReqId(1),
+                named: None,
+                serial: 0,
+                protocol: IpsecProtocol::Esp,
+                lifetime: Lifetime::default(),
+                mode,
+                endpoints: Endpoints { local, remote },
+                encap: encap.then_some(udp),
+                esn,
+                salt: SALT.into(),
+                worker: WorkerId(0),
+                counters: Shared::default(),
+            },
             from_peer_only: false,
-            encap: encap.then_some(udp),
-            esn,
             ecn: true,
             replay_window: 64,
             interface: InterfaceId(0),
-            salt: SALT.into(),
-            key: OPEN.clone(),
-            worker: WorkerId(0),
-            counters: Arc::new(SaCounters::default()),
+            key: OPEN.clone().into(),
         };
         snapshot.add_inbound(SaSlot(slot), Arc::new(spec)).unwrap();
     }

@@ -139,7 +139,7 @@ const fn hmac_key_len(n: usize) -> usize {
     [20, 64, 200][n]
 }
 
-/// What a job is to do, in plain values.
+/// Content of a job, in plain values.
 #[derive(Clone, Debug)]
 struct Task {
     cipher: Kind,
@@ -150,7 +150,7 @@ struct Task {
     empty_key: bool,
     hash_first: bool,
     src: Vec<u8>,
-    /// Where the result goes if not in place.
+    /// Destination of the result if not in place.
     dst: Option<Vec<u8>>,
     cipher_span: (usize, usize),
     hash_span: (usize, usize),
@@ -279,7 +279,7 @@ impl Task {
         }
     }
 
-    /// Whether it makes sense, as the documentation of jobs has it.
+    /// True if it makes sense, as the documentation of jobs has it.
     fn is_valid(&self) -> bool {
         let room = self.room();
         let inside = |(offset, len): (usize, usize)| offset + len <= room;
@@ -311,7 +311,7 @@ impl Task {
         cipher && rest && inside(self.cipher_span) && !(self.empty_key && keyed)
     }
 
-    /// What the spans cover from the first byte to the last.
+    /// Range that the spans cover, from the first byte to the last.
     fn cover(&self) -> (usize, usize) {
         let spans =
             [Some(self.cipher_span), Some(self.hash_span).filter(|_| self.mac != MacAlg::Null)];
@@ -320,7 +320,7 @@ impl Task {
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0))
     }
 
-    /// What becomes of the bytes where the result goes, and the tag; none without an oracle.
+    /// Expected bytes of the destination, and the tag; none without an oracle.
     fn expected(&self, oracle: Option<&dyn Oracle>) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut bytes = self.dst.clone().unwrap_or_else(|| self.src.clone());
         if !self.is_valid() {
@@ -455,7 +455,7 @@ impl Task {
     }
 }
 
-/// What a job works on.
+/// Bytes and tag that a job works on.
 struct Memory {
     bytes: Vec<u8>,
     tag: Vec<u8>,
@@ -468,7 +468,7 @@ impl Memory {
     }
 }
 
-/// What a queue does, said as simply as possible; jobs are numbers.
+/// Model of a queue, as simple as possible; jobs are numbers.
 struct Model {
     batch: usize,
     waiting: VecDeque<usize>,
@@ -493,7 +493,7 @@ impl Model {
     }
 }
 
-/// What jobs that come back are held against.
+/// Tasks and oracle that jobs that come back are held against.
 struct Judge<'t> {
     tasks: &'t [Task],
     oracle: Option<&'t dyn Oracle>,

@@ -1,4 +1,4 @@
-//! What a kernel says by its sockets of routes, of the packet filter, of queues and of flows: no bytes make a parser panic
+//! Answers of a kernel by its sockets of routes, of the packet filter, of queues and of flows: no bytes make a parser panic
 //! or promise bytes that are not there, and what is not understood is said to be so.
 
 use arbitrary::Arbitrary;

@@ -1,4 +1,4 @@
-//! What the fuzz targets check, as functions of an input: programs of `fuzz/` call them under a fuzzer,
+//! Checks of the fuzz targets, as functions of an input: programs of `fuzz/` call them under a fuzzer,
 //! and the tests of this crate with the committed seeds and mutations of these.
 //!
 //! A body panics if a claim does not hold. A target of `fuzz/fuzz_targets` has a module of its name here

@@ -1,4 +1,4 @@
-//! What a program that nobody here wrote says of ciphers and hashes.
+//! Results of ciphers and hashes by a program that nobody here wrote.
 
 use std::fmt;
 
@@ -27,9 +27,9 @@ pub struct Parts<'p> {
     pub nonce: &'p [u8],
     /// Header of a pair, additional data of an AEAD.
     pub header: &'p [u8],
-    /// What is encrypted in place.
+    /// Text that is encrypted in place.
     pub text: &'p mut [u8],
-    /// What a pair authenticates behind the text.
+    /// Bytes that a pair authenticates behind the text.
     pub trailer: &'p [u8],
 }
 

@@ -27,13 +27,13 @@ pub struct Input {
     text: u16,
     /// Blocks of padding beyond the least.
     padding: u8,
-    /// How many of the changes are made.
+    /// Number of the changes that are made, modulo 5.
     changed: u8,
     /// Bytes of the record that are replaced before it is encrypted, from its end.
     changes: [(u16, u8); 4],
     /// Whole blocks that are cut off, and bytes.
     cut: (u8, u8),
-    /// How many are sealed together.
+    /// Number of records that are sealed together, modulo 20.
     together: u8,
 }
 

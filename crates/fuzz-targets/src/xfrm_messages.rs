@@ -16,7 +16,7 @@ enum Kind<'a> {
     Datagram(&'a [u8]),
     /// A message with a header that is right.
     Message { kind: u8, flags: u16, body: &'a [u8] },
-    /// What iproute2 or a kernel sent, with bytes changed, cut, and more behind it.
+    /// Message that iproute2 or a kernel sent, with bytes changed, cut, and more behind it.
     Recorded { which: u16, changes: Vec<(u16, u8)>, cut: Option<u16>, more: &'a [u8] },
 }
 

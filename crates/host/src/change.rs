@@ -1,4 +1,4 @@
-//! What can be changed on the host.
+//! Changes that can be made on the host.
 
 use std::{fmt, net::IpAddr};
 
@@ -20,7 +20,7 @@ use crate::{LinkName, Sysctl};
 /// `RT_TABLE_MAIN`.
 const MAIN_TABLE: u32 = RouteHeader::RT_TABLE_MAIN as u32;
 
-/// Who made a rule, in `ip rule show`: a number that no routing daemon uses (`rtnetlink.h`).
+/// Origin of a rule, in `ip rule show`: a number that no routing daemon uses (`rtnetlink.h`).
 const GUARD_PROTOCOL: u8 = 0xc5;
 
 /// One change. Its `Display` says in plain words what it does.

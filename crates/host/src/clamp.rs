@@ -55,7 +55,7 @@ pub struct Clamp {
     nft: Nft,
     table: String,
     tun: LinkName,
-    /// What the TUN interface takes in bytes, where that was said.
+    /// Largest packet that the TUN interface takes, in bytes, where that was said.
     mtu: Option<u32>,
 }
 

@@ -1,10 +1,10 @@
-//! What can go wrong, in a network engineer's words.
+//! Errors of reading and changing the host, in a network engineer's words.
 
 use std::{fmt, io, net::IpAddr, path::PathBuf};
 
 use crate::{Change, LinkName, netlink::Refusal};
 
-/// Why something on the host could not be read or changed.
+/// Failure to read or change something on the host.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -30,7 +30,7 @@ pub enum HostError {
     NoRoute {
         /// The destination.
         to: IpAddr,
-        /// Why.
+        /// Reason for the failure.
         cause: Cause,
     },
     /// A change of a plan failed; the changes before it were undone.
@@ -38,23 +38,23 @@ pub enum HostError {
     Change {
         /// The change that failed.
         change: Box<Change>,
-        /// Why.
+        /// Reason for the failure.
         cause: Cause,
-        /// What could not be undone of the changes before it; empty when all was taken back.
+        /// Changes before it that could not be undone; empty when all was taken back.
         left: Vec<Leftover>,
     },
     /// Some changes could not be taken back.
     #[error("not everything was taken back{}", Undone(.left))]
     Left {
-        /// What remains on the host.
+        /// Changes that remain on the host.
         left: Vec<Leftover>,
     },
     /// The packet filter refused.
     #[error("cannot {doing}: {cause}")]
     PacketFilter {
-        /// What was to be done.
+        /// Action that failed.
         doing: &'static str,
-        /// Why it failed.
+        /// Reason for the failure.
         cause: Cause,
     },
     /// A network namespace could not be opened.
@@ -62,7 +62,7 @@ pub enum HostError {
     OpenNamespace {
         /// The file that stands for it.
         path: PathBuf,
-        /// Why.
+        /// Reason for the failure.
         #[source]
         error: io::Error,
     },
@@ -71,14 +71,14 @@ pub enum HostError {
     EnterNamespace {
         /// The file that stands for it.
         path: PathBuf,
-        /// Why.
+        /// Reason for the failure.
         #[source]
         error: io::Error,
     },
     /// A network namespace could not be made.
     #[error("cannot make a network namespace: {}", namespace_words(.error))]
     MakeNamespace {
-        /// Why.
+        /// Reason for the failure.
         #[source]
         error: io::Error,
     },
@@ -106,7 +106,7 @@ impl HostError {
         }
     }
 
-    /// Whether the kernel refused because this process has not the right.
+    /// True if the kernel refused because this process has not the right.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         match self {
@@ -130,7 +130,7 @@ impl From<Refusal> for HostError {
 pub struct Leftover {
     /// The change that remains.
     pub change: Change,
-    /// Why it remains.
+    /// Reason for which it remains.
     pub cause: Cause,
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for Undone<'_> {
     }
 }
 
-/// Why the kernel refused.
+/// Reason for a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {

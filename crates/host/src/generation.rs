@@ -23,12 +23,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// The kernel's own events; group 2 is udev's.
 const KERNEL_EVENTS: u32 = 1;
-/// What the kernel's log says since Linux 5.18 (`add_vmfork_randomness`).
+/// Message in the kernel's log since Linux 5.18 (`add_vmfork_randomness`).
 const FORKED: &[u8] = b"random: crng reseeded due to virtual machine fork";
 /// The longest record that is read.
 const RECORD: usize = 8192;
 
-/// Whether this machine has a generation id.
+/// True if this machine has a generation id.
 #[must_use]
 pub fn has_generation_id(root: &Path) -> bool {
     ["acpi", "platform"].iter().any(|bus| {
@@ -44,13 +44,13 @@ pub fn has_generation_id(root: &Path) -> bool {
 const REPEATED: Duration = Duration::from_secs(2);
 /// The kernel's log, as records.
 const LOG: &str = "/dev/kmsg";
-/// What both sources are called.
+/// Names of both sources.
 const SOURCES: [&str; 2] = ["uevents of the kernel", "the kernel's log /dev/kmsg"];
 
-/// Whether the kernel's log can be read here.
+/// Checks that the kernel's log can be read here.
 ///
 /// # Errors
-/// Why not.
+/// Fails if the log cannot be opened, or not be read from its end on.
 pub fn can_read_kernel_log(root: &Path) -> io::Result<()> {
     open_log(&root.join(LOG.trim_start_matches('/'))).map(drop)
 }
@@ -58,7 +58,7 @@ pub fn can_read_kernel_log(root: &Path) -> io::Result<()> {
 /// The kernel's log from its end on.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// Fails if the log cannot be opened, or not be read from its end on.
 pub fn open_kernel_log() -> io::Result<File> {
     open_log(Path::new(LOG))
 }
@@ -68,12 +68,12 @@ pub fn open_kernel_log() -> io::Result<File> {
 pub struct GenerationWatch {
     events: Option<Socket>,
     log: Option<File>,
-    /// Why one of both cannot be heard.
+    /// Sources that are not heard, or not in full, each with the reason.
     deaf: Vec<String>,
     copies: Copies,
 }
 
-/// What a watch waited for.
+/// Event that a watch waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Heard {
@@ -102,13 +102,13 @@ impl GenerationWatch {
         self.log = Some(log);
     }
 
-    /// What cannot be heard, and why.
+    /// Sources that are not heard, or not in full, each with the reason.
     #[must_use]
     pub fn deaf(&self) -> &[String] {
         &self.deaf
     }
 
-    /// Whether the kernel's log is heard, which tells of copies on all kernels since 5.18.
+    /// True if the kernel's log is heard, which tells of copies on all kernels since 5.18.
     #[must_use]
     pub fn hears_log(&self) -> bool {
         self.log.is_some()
@@ -117,7 +117,7 @@ impl GenerationWatch {
     /// Waits until the machine is a copy, or less is heard than before.
     ///
     /// # Errors
-    /// When nothing can be heard any more.
+    /// Fails if nothing can be heard any more.
     pub fn wait(&mut self) -> io::Result<Heard> {
         loop {
             let events = self.events.as_ref().map(|socket| socket.as_fd());
@@ -175,14 +175,14 @@ impl GenerationWatch {
 /// Tells one copy of which both sources tell, one after the other, from two.
 #[derive(Debug, Default)]
 struct Copies {
-    /// When the last one was noticed, or dealt with.
+    /// Time at which the last one was noticed, or dealt with.
     last: Option<Instant>,
-    /// Which sources told of it.
+    /// True for each source that told of it.
     told: [bool; 2],
 }
 
 impl Copies {
-    /// Whether what sources told is of another copy than the last one. A source tells once of each.
+    /// True if the sources told of another copy than the last one. A source tells once of each.
     fn is_news(&mut self, told: [bool; 2], now: Instant) -> bool {
         if !told.contains(&true) {
             return false;
@@ -198,11 +198,11 @@ impl Copies {
     }
 }
 
-/// What was read of one source.
+/// Summary of what was read from one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Said {
     is_copy: bool,
-    /// Whether something is missing.
+    /// True if something is missing.
     is_lossy: bool,
 }
 
@@ -256,7 +256,7 @@ fn read_log(log: &mut File) -> io::Result<Said> {
     }
 }
 
-/// Whether a uevent says that the generation id changed. One that somebody asked for by writing to
+/// True if a uevent says that the generation id changed. One that somebody asked for by writing to
 /// `uevent` in `/sys` has other names for what was written.
 pub(crate) fn is_new_generation(event: &[u8]) -> bool {
     let mut lines = event.split(|byte| *byte == 0);
@@ -264,7 +264,7 @@ pub(crate) fn is_new_generation(event: &[u8]) -> bool {
     is_change && lines.any(|line| line == b"NEW_VMGENID=1")
 }
 
-/// Whether a record of `/dev/kmsg` is the kernel's own, and says that the machine is a copy.
+/// True if a record of `/dev/kmsg` is the kernel's own, and says that the machine is a copy.
 pub(crate) fn is_fork(record: &[u8]) -> bool {
     let Some(end) = record.iter().position(|byte| *byte == b';') else { return false };
     let (prefix, text) = record.split_at(end);

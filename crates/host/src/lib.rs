@@ -1,4 +1,4 @@
-//! What Convoy changes on the host, and takes back.
+//! Changes that Convoy makes on the host, and takes back.
 //!
 //! A [`Plan`] is a list of [`Change`]s: interfaces up, MTUs, addresses, routes, kernel settings.
 //! It can be read out before anything happens ([`Plan::describe`]), is applied as a whole or not
@@ -9,6 +9,8 @@
 //! [`Network`] answers what is there now: interfaces, addresses, routes, neighbours, counters;
 //! [`Watch`] hears when that changes. [`Netns`] enters
 //! another network namespace first.
+//!
+//! [`Lockable`] holds a file's lock, [`Mark`] is a mark of packets, and [`describe_io`] says an error in words.
 //!
 //! A [`Clamp`] has TCP connections through tunnels begin with segments that fit.
 //!
@@ -43,6 +45,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generation;
+mod io_error;
+mod lock;
 mod mark;
 mod name;
 mod neighbour;
@@ -65,9 +69,11 @@ pub use error::{Cause, HostError, Leftover};
 pub use generation::{
     GenerationWatch, Heard, can_read_kernel_log, has_generation_id, open_kernel_log,
 };
+pub use io_error::describe_io;
+pub use lock::Lockable;
 pub use mark::Mark;
 pub use name::LinkName;
-pub use neighbour::{Neighbour, Way};
+pub use neighbour::{Neighbour, NextHop};
 pub use netns::Netns;
 pub use network::{Link, LinkCounters, Network, RouteBy, RouteEntry, RouteTo, preferred_source};
 pub use plan::{Applied, Plan};

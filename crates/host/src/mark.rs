@@ -8,6 +8,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// What a gateway's own packets bear: 0xc5000000/0xff000000.
+    /// Mark of a gateway's own packets: 0xc5000000/0xff000000.
     pub const GATEWAY: Self = Self { value: 0xc500_0000, mask: 0xff00_0000 };
 }

@@ -1,4 +1,4 @@
-//! What the kernel knows of the way to others: neighbours, and where routes lead from an interface.
+//! Ways to others, as the kernel knows them: neighbours, and next hops of routes from an interface.
 
 use std::net::IpAddr;
 
@@ -28,9 +28,9 @@ pub struct Neighbour {
     pub stale: bool,
 }
 
-/// Where a route leads, seen from one interface.
+/// Next step of a route, seen from one interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum NextHop {
     /// Through it, to the destination itself.
     Direct,
     /// Through it, to a router.
@@ -82,7 +82,7 @@ impl Network {
     ///
     /// # Errors
     /// [`HostError::Netlink`].
-    pub fn ways(&mut self, link_index: u32) -> Result<Vec<(IpNet, Way)>, HostError> {
+    pub fn ways(&mut self, link_index: u32) -> Result<Vec<(IpNet, NextHop)>, HostError> {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut question = RouteMessage::default();
@@ -128,7 +128,7 @@ fn neighbour_of(message: &NeighbourMessage) -> Option<Neighbour> {
 /// Table and metric, by which the kernel prefers routes to one network.
 type Rank = (bool, u32);
 
-fn way_of(route: &RouteMessage, link_index: u32) -> Option<(Rank, IpNet, Way)> {
+fn way_of(route: &RouteMessage, link_index: u32) -> Option<(Rank, IpNet, NextHop)> {
     let find = |pick: fn(&RouteAttribute) -> Option<u32>| route.attributes.iter().find_map(pick);
     let table = find(|a| if let RouteAttribute::Table(n) = a { Some(*n) } else { None })
         .unwrap_or_else(|| u32::from(route.header.table));
@@ -149,12 +149,12 @@ fn way_of(route: &RouteMessage, link_index: u32) -> Option<(Rank, IpNet, Way)> {
     let way = if route.header.kind == RouteType::Unicast {
         way_through(&route.attributes, link_index)
     } else {
-        Way::Elsewhere
+        NextHop::Elsewhere
     };
     Some(((!is_main, metric.unwrap_or(0)), to, way))
 }
 
-fn way_through(attributes: &[RouteAttribute], link_index: u32) -> Way {
+fn way_through(attributes: &[RouteAttribute], link_index: u32) -> NextHop {
     let (mut here, mut hop, mut several): (_, _, &[RouteNextHop]) = (false, None, &[]);
     for attribute in attributes {
         match attribute {
@@ -177,8 +177,8 @@ fn way_through(attributes: &[RouteAttribute], link_index: u32) -> Way {
         });
     }
     match (here, hop) {
-        (false, _) => Way::Elsewhere,
-        (true, Some(router)) => Way::Via(router),
-        (true, None) => Way::Direct,
+        (false, _) => NextHop::Elsewhere,
+        (true, Some(router)) => NextHop::Via(router),
+        (true, None) => NextHop::Direct,
     }
 }

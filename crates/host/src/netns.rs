@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::HostError;
 
-/// Where named namespaces are mounted (the convention of iproute2).
+/// Directory in which named namespaces are mounted (the convention of iproute2).
 const NAMED: &str = "/run/netns";
 
 /// An open network namespace. It lives at least as long as this handle.

@@ -1,4 +1,4 @@
-//! What is there now: interfaces, addresses, routes, counters.
+//! State of the network now: interfaces, addresses, routes, counters.
 
 use std::net::IpAddr;
 
@@ -79,7 +79,7 @@ impl LinkCounters {
     }
 }
 
-/// Where a packet to some destination would go.
+/// Path that a packet to some destination would take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteTo {
     /// Index of the interface it would leave through.
@@ -96,7 +96,7 @@ pub struct RouteTo {
     pub table: u32,
 }
 
-/// What of a packet a route may depend on beside its destination.
+/// Properties of a packet, beside its destination, on which a route may depend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RouteBy {
     /// Its source.
@@ -125,7 +125,7 @@ pub struct RouteEntry {
     /// Packets go on to somebody by it: it is not for the host's own addresses, for several receivers
     /// or for nobody.
     pub is_unicast: bool,
-    /// Who made it, as a number of `rtnetlink.h`; 2 is the kernel itself, for connected networks.
+    /// Origin, as a number of `rtnetlink.h`; 2 is the kernel itself, for connected networks.
     pub protocol: u8,
 }
 
@@ -220,7 +220,7 @@ impl Network {
         Ok(preferred_source(&self.addresses(None)?, local))
     }
 
-    /// Where a packet to `to` would go, optionally from a given source address.
+    /// Route of a packet to `to`, optionally from a given source address.
     ///
     /// # Errors
     /// [`HostError::NoRoute`] when nothing leads there; [`HostError::Netlink`].
@@ -228,7 +228,7 @@ impl Network {
         self.route_by(to, RouteBy { from, ..RouteBy::default() })
     }
 
-    /// Where a packet to `to` with a mark would go.
+    /// Route of a packet to `to` with a mark.
     ///
     /// # Errors
     /// As [`Network::route_to`].
@@ -236,7 +236,7 @@ impl Network {
         self.route_by(to, RouteBy { mark: Some(mark), ..RouteBy::default() })
     }
 
-    /// Where a packet to `to` would go.
+    /// Route of a packet to `to` with the properties `by`.
     ///
     /// # Errors
     /// As [`Network::route_to`]; also when the host would not take it from that interface.

@@ -65,7 +65,7 @@ impl Extend<Change> for Plan {
     }
 }
 
-/// What a plan has changed. Dropping it takes everything back, last change first; it works on the
+/// Record of a plan's changes. Dropping it takes everything back, last change first; it works on the
 /// namespace the plan was applied in, whichever thread drops it.
 #[derive(Debug)]
 #[must_use = "dropping it takes the changes back"]

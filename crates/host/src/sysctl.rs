@@ -21,7 +21,7 @@ pub enum Family {
     V6,
 }
 
-/// Which interfaces a per-interface setting is for.
+/// Interfaces that a per-interface setting is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// All interfaces; for most settings the kernel combines it with the interface's own value.
@@ -63,7 +63,7 @@ impl Sysctl {
         Self::conf(Family::V4, scope, "rp_filter")
     }
 
-    /// Whether IPv6 is off (1) or on (0).
+    /// Switch of IPv6: off (1) or on (0).
     #[must_use]
     pub fn disable_ipv6(scope: &Scope) -> Self {
         Self::conf(Family::V6, scope, "disable_ipv6")

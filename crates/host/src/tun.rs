@@ -17,16 +17,16 @@ const IFLA_TUN_PERSIST: u16 = 6;
 const IFLA_TUN_NUM_QUEUES: u16 = 8;
 const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
 
-/// Who may open a TUN interface with several queues, and how many are open, whoever has them.
+/// Owner of a TUN interface with several queues, and its open queues, whoever has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TunState {
     /// The user who may open queues; none: everybody may.
     pub owner: Option<u32>,
     /// It stays when all its queues are closed.
     pub stays: bool,
-    /// Those that carry packets.
+    /// Number of queues that carry packets.
     pub attached: u32,
-    /// Those that whoever has them has taken out, and may put back.
+    /// Number of queues that whoever has them has taken out, and may put back.
     pub disabled: u32,
 }
 

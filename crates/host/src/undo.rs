@@ -15,7 +15,7 @@ use crate::{
     sysctl::OpenSysctl,
 };
 
-/// How to take back a change that was really made. Interfaces are remembered by index: a later
+/// Data to take back a change that was really made. Interfaces are remembered by index: a later
 /// interface of the same name is none of ours.
 #[derive(Debug)]
 pub(crate) enum Undo {

@@ -18,7 +18,7 @@ use crate::HostError;
 const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
 const HEADER_LEN: usize = 16;
 
-/// What has changed since the last look.
+/// Changes since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct News {
     /// An interface or an address.
@@ -33,7 +33,7 @@ impl News {
     /// Everything may have changed.
     pub const ALL: Self = Self { links: true, routes: true, neighbours: true };
 
-    /// Whether anything has changed.
+    /// True if anything has changed.
     #[must_use]
     pub fn any(self) -> bool {
         self != Self::default()
@@ -68,7 +68,7 @@ impl Watch {
     /// Waits until something changes, one of `also` can be read or has ended, or `limit` is over.
     ///
     /// # Errors
-    /// When the kernel has no memory to wait.
+    /// Fails if the kernel has no memory to wait.
     pub fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) -> io::Result<()> {
         let all = core::iter::once(self.socket.as_fd()).chain(also.iter().copied());
         let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
@@ -79,7 +79,7 @@ impl Watch {
         }
     }
 
-    /// What has changed since the last call, without waiting.
+    /// Changes since the last call, without waiting.
     ///
     /// # Errors
     /// [`HostError::Netlink`] when the socket is of no more use.

@@ -1,4 +1,4 @@
-//! How fast one thread carries kernel TCP between two TUN devices.
+//! Speed at which one thread carries kernel TCP between two TUN devices.
 //!
 //! Two network namespaces, a TUN device in each, one thread that moves packets between them, and
 //! one TCP stream of the kernel through it. Prints throughput, packets, and the processor time of

@@ -1,4 +1,4 @@
-//! How fast one thread sends and another receives packets through the wire ports.
+//! Speed at which one thread sends and another receives packets through the wire ports.
 //!
 //! Two network namespaces joined by veth; one thread sends bursts of ESP-like packets, one receives
 //! them. Prints throughput and the processor time of each thread. Needs the right to make network

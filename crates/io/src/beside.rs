@@ -33,7 +33,7 @@ pub struct Beside {
     interface: Box<dyn Port>,
     host: Box<dyn Port>,
     addresses: Arc<HostAddresses>,
-    /// Those that are known, and which they are.
+    /// Generation of the known addresses, and these addresses.
     known: (u64, Arc<[IpAddr]>),
     to_host: Burst,
     /// Readable when either port is; none where one must be polled.
@@ -50,7 +50,7 @@ impl Beside {
     /// Has packets for `addresses` go to `host`, and all others to `interface`.
     ///
     /// # Errors
-    /// When the two cannot be waited for together.
+    /// Fails if the two cannot be waited for together.
     pub fn new(
         interface: Box<dyn Port>,
         host: Box<dyn Port>,
@@ -135,7 +135,7 @@ impl Port for Beside {
     }
 }
 
-/// Where an IP packet goes.
+/// Destination address of an IP packet.
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => Some(Ipv4Addr::from(*packet.get(16..)?.first_chunk::<4>()?).into()),

@@ -1,4 +1,4 @@
-//! What a port has carried and lost.
+//! Counts of what a port has carried and lost.
 
 use convoy_packet::Frame;
 

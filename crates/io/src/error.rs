@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why a port could not be set up, or why it is of no more use.
+/// A port could not be set up, or is of no more use.
 ///
 /// Loss of single packets is never an error: it is counted in [`PortCounters`](crate::PortCounters).
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum IoError {
     /// A step of the set-up was refused by the kernel.
     #[error("cannot {step}: {source}")]
     Setup {
-        /// What was attempted, as in "bind the udp socket".
+        /// The attempt, as in "bind the udp socket".
         step: &'static str,
         /// The kernel's reason.
         source: io::Error,

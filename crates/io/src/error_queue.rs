@@ -1,4 +1,4 @@
-//! What ICMP and the local kernel say about packets sent earlier.
+//! News from ICMP and the local kernel about packets sent earlier.
 
 use core::net::IpAddr;
 use std::io;
@@ -16,7 +16,7 @@ const ICMPV6_TOO_BIG: u8 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ErrorQueue {
     signalled: bool,
-    /// Where the SPI is in what is quoted.
+    /// Offset of the SPI in what is quoted.
     spi_at: usize,
 }
 

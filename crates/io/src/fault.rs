@@ -11,7 +11,7 @@ const HELD_MAX: usize = 64;
 /// Packets of a burst, each doubled, and all that were kept back.
 const READY_MAX: usize = 2 * convoy_packet::BURST_MAX + HELD_MAX;
 
-/// How likely each fault is, between 0 (never) and 1 (always), for each packet on its own.
+/// Probability of each fault, between 0 (never) and 1 (always), for each packet on its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// The packet disappears.
@@ -20,7 +20,7 @@ pub struct Faults {
     pub duplication: f64,
     /// The packet comes after some of those behind it.
     pub reordering: f64,
-    /// How many packets may overtake a reordered one, 1…64.
+    /// Number of packets that may overtake a reordered one, 1…64.
     pub distance: u8,
     /// One bit of the packet is inverted.
     pub bit_flip: f64,
@@ -28,7 +28,7 @@ pub struct Faults {
     pub truncation: f64,
 }
 
-/// What was done to packets.
+/// Counts of packets, by what was done to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Packets seen.
@@ -65,12 +65,12 @@ impl<P: Port> Faulty<P> {
         }
     }
 
-    /// What was done to received packets.
+    /// Counts of faults in received packets.
     pub fn rx_faults(&self) -> FaultCounts {
         self.rx.counts
     }
 
-    /// What was done to sent packets.
+    /// Counts of faults in sent packets.
     pub fn tx_faults(&self) -> FaultCounts {
         self.tx.counts
     }

@@ -1,4 +1,4 @@
-//! Which files a process may use from now on (Landlock, Linux 5.13).
+//! Files that a process may use from now on (Landlock, Linux 5.13).
 //!
 //! A [`Ruleset`] names folders and files, and what may be done there. [`rights::keep_only`](crate::rights::keep_only)
 //! puts every thread of the process under it, for ever: what it does not name is refused with `EACCES`,
@@ -33,7 +33,7 @@ const REFER: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
 /// Version 5: `ioctl` on devices that are opened from then on.
 const IOCTL_DEV: u64 = 1 << 15;
-/// What files have; folders have all.
+/// Rights that files have; folders have all.
 const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 
 /// `LANDLOCK_ACCESS_NET_BIND_TCP` and `…_CONNECT_TCP`, of version 4.
@@ -42,7 +42,7 @@ const CONNECT_TCP: u64 = 1 << 1;
 /// `LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET`, of version 6.
 const ABSTRACT_SOCKETS: u64 = 1;
 
-/// What may be done with a file, or with all that is beneath a folder.
+/// Rights to a file, or to all that is beneath a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access(u64);
 
@@ -63,7 +63,7 @@ impl Access {
     pub const REMOVE_FOLDERS: Self = Self(REMOVE_DIR);
 }
 
-/// Why there is no Landlock.
+/// There is no Landlock.
 #[derive(Debug)]
 pub struct Missing(io::Error);
 
@@ -84,15 +84,15 @@ impl fmt::Display for Missing {
 
 impl core::error::Error for Missing {}
 
-/// Which version of Landlock the running kernel has.
+/// Version of Landlock that the running kernel has.
 ///
 /// # Errors
-/// Why it has none.
+/// [`Missing`] if it has none.
 pub fn version() -> Result<u32, Missing> {
     landlock_version().map_err(Missing)
 }
 
-/// What is allowed. All else is refused, as far as the kernel's version knows it.
+/// List of what is allowed. All else is refused, as far as the kernel's version knows it.
 #[derive(Debug)]
 pub struct Ruleset {
     ruleset: OwnedFd,
@@ -104,7 +104,7 @@ impl Ruleset {
     /// One that allows nothing.
     ///
     /// # Errors
-    /// Why there is no Landlock.
+    /// [`Missing`] if there is no Landlock.
     pub fn new() -> Result<Self, Missing> {
         let version = version()?;
         let from = |first: u32, what: u64| if version >= first { what } else { 0 };
@@ -127,7 +127,7 @@ impl Ruleset {
     /// there is no such path, or no way there. Symbolic links are followed.
     ///
     /// # Errors
-    /// When the kernel refuses the rule.
+    /// Fails if the kernel refuses the rule.
     pub fn allow(&self, path: &Path, access: Access) -> io::Result<Option<File>> {
         // No more than a name for it.
         let mut options = OpenOptions::new();
@@ -145,7 +145,7 @@ impl Ruleset {
     /// Allows to serve at a port of TCP.
     ///
     /// # Errors
-    /// When the kernel refuses the rule.
+    /// Fails if the kernel refuses the rule.
     pub fn allow_tcp(&self, port: u16) -> io::Result<()> {
         match self.handled.net & BIND_TCP {
             0 => Ok(()),
@@ -153,10 +153,10 @@ impl Ruleset {
         }
     }
 
-    /// Whether a thread can be put under it; more than sixteen rulesets one below the other the kernel refuses.
+    /// Tries to put a thread under it; more than sixteen rulesets one below the other the kernel refuses.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// [`Missing`] if the kernel refuses.
     pub fn try_out(&self) -> Result<(), Missing> {
         // In a thread that ends with that.
         let tried = std::thread::scope(|scope| scope.spawn(|| self.restrict_thread()).join());
@@ -166,7 +166,7 @@ impl Ruleset {
     /// Puts the calling thread under it, and those that it starts later.
     ///
     /// # Errors
-    /// Why the kernel refuses that.
+    /// [`Missing`] if the kernel refuses that.
     pub fn restrict_thread(&self) -> Result<(), Missing> {
         landlock_try(self.as_fd()).map_err(Missing)
     }
@@ -176,7 +176,7 @@ impl Ruleset {
     }
 }
 
-/// What this process cannot reach, it cannot use later either.
+/// True if a path cannot be reached: what this process cannot reach, it cannot use later either.
 fn is_nowhere(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
 }

@@ -1,4 +1,4 @@
-//! Where bursts come from and go to.
+//! Sources and sinks of bursts.
 //!
 //! A [`Port`] is one worker's side of a link. It receives and sends bursts of **whole IP packets**;
 //! how they travel is its own affair:

@@ -8,12 +8,12 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{IoError, Port, PortCounters};
 
-/// How a pair is made.
+/// Settings of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Packets that each direction holds before it is full.
     pub depth: usize,
-    /// How long one `tx` waits for room before it drops. Zero when one thread drives both ends.
+    /// Longest time that one `tx` waits for room before it drops. Zero when one thread drives both ends.
     pub patience: Duration,
 }
 
@@ -230,7 +230,7 @@ impl Patience {
         Self { limit, since: None }
     }
 
-    /// Whether nobody has waited yet.
+    /// True if nobody has waited yet, and somebody may.
     fn fresh(&self) -> bool {
         self.since.is_none() && !self.limit.is_zero()
     }

@@ -9,7 +9,7 @@ use crate::bytes::{be16, byte, part, put};
 /// Hop limit that sockets send with unless told otherwise.
 pub(crate) const TTL: u8 = 64;
 
-/// What an outer IP header says, as far as a socket can express it.
+/// Fields of an outer IP header, as far as a socket can express them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outer {
     pub(crate) src: IpAddr,

@@ -50,7 +50,7 @@ pub trait Port: Send {
     /// Counts since the port was opened.
     fn counters(&self) -> PortCounters;
 
-    /// Which help of the kernel this port uses.
+    /// Help of the kernel that this port uses.
     fn offloads(&self) -> Offloads {
         Offloads::default()
     }
@@ -77,36 +77,36 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
 }
 
-/// What the network said about a packet that this port sent.
+/// News from the network about a packet that this port sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PortEvent {
     /// A packet did not fit through a link on its way.
     PathMtu {
-        /// Where the packet was going (the outer destination).
+        /// Destination of the packet (the outer one).
         destination: IpAddr,
         /// Largest packet that fits, in bytes with the outer IP header; 0 when the router did not
         /// say (RFC 1191 section 5).
         mtu: u32,
-        /// Who says so.
+        /// Origin of the news.
         source: NewsSource,
-        /// What of the packet was quoted.
+        /// Quoted part of the packet.
         quote: Quote,
     },
     /// A packet could not be delivered.
     Unreachable {
-        /// Where the packet was going (the outer destination).
+        /// Destination of the packet (the outer one).
         destination: IpAddr,
         /// ICMP or ICMPv6 type and code; (0, 0) when this host itself refused.
         icmp: (u8, u8),
-        /// Who says so.
+        /// Origin of the news.
         source: NewsSource,
-        /// What of the packet was quoted.
+        /// Quoted part of the packet.
         quote: Quote,
     },
 }
 
-/// Where a [`PortEvent`] comes from.
+/// Origin of a [`PortEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewsSource {
     /// This host's kernel: its own link is too small. This can be believed.
@@ -116,7 +116,7 @@ pub enum NewsSource {
     Icmp(Option<IpAddr>),
 }
 
-/// How much of the packet that caused it an ICMP message quotes.
+/// Part that an ICMP message quotes of the packet that caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quote {
     /// The quote ends before the sequence number, so it proves nothing.
@@ -131,7 +131,7 @@ pub enum Quote {
 }
 
 impl Quote {
-    /// What `payload`, the quoted packet from its ESP header on, tells.
+    /// Reads `payload`, the quoted packet from its ESP header on.
     #[must_use]
     pub fn of(payload: &[u8]) -> Self {
         match payload.first_chunk::<8>() {
@@ -144,7 +144,7 @@ impl Quote {
     }
 }
 
-/// Which help of the kernel a port uses.
+/// Help of the kernel that a port uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offloads {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::landlock::Ruleset;
 use crate::sys::{Broadcast, Done};
 
-/// How long threads may take. One that works answers at once; one in a system call that cannot be
+/// Longest time that threads may take. One that works answers at once; one in a system call that cannot be
 /// interrupted, when that ends.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// `CAP_SETPCAP`, without which the bounding set stays as it is.
 const SETPCAP: u64 = 1 << 8;
 
-/// What a thread's `status` file says of its rights.
+/// Contents of a thread's `status` file about its rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Rights {
     inheritable: u64,
@@ -48,7 +48,7 @@ impl Rights {
         })
     }
 
-    /// Whether a thread with these has given up all but `keep`.
+    /// True if a thread with these has given up all but `keep`.
     fn is_narrow(&self, keep: u64, is_bounded: bool) -> bool {
         (self.permitted | self.effective) & !keep == 0
             && self.inheritable | self.ambient == 0
@@ -100,7 +100,7 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
     }
 }
 
-/// Whether the process has rights that whoever ran its program lacks: setuid, setgid or capabilities of its file
+/// True if the process has rights that whoever ran its program lacks: setuid, setgid or capabilities of its file
 /// (`AT_SECURE`). Its environment is then that of somebody who may not decide.
 #[must_use]
 pub fn is_secure() -> bool {

@@ -1,4 +1,4 @@
-//! What the wire ports have in common: options of sockets and what comes with each message.
+//! Common parts of the wire ports: options of sockets and the data that comes with each message.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// Pause when the queue of the device, not that of the socket, was full: nothing signals its end.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// How long an IPv6 address may take to come into use.
+/// Longest time that an IPv6 address may take to come into use.
 const ADDRESS_APPEARS: Duration = Duration::from_secs(2);
 
 /// Options that apply to every socket of a port.
@@ -116,7 +116,7 @@ pub(crate) fn grow_buffers(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What the kernel says about a received message.
+/// Data of the kernel about a received message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     /// The address of this host that the message was sent to.
@@ -168,7 +168,7 @@ impl Meta {
 pub(crate) struct DropMeter(u32);
 
 impl DropMeter {
-    /// How many more there are than at the last look.
+    /// Number of losses since the last look.
     #[inline]
     pub(crate) fn advance(&mut self, drops: Option<u32>) -> u64 {
         let Some(now) = drops else { return 0 };
@@ -178,7 +178,7 @@ impl DropMeter {
     }
 }
 
-/// What to do about a failed send.
+/// Treatment of a failed send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Waited; the same message may go now.
@@ -236,7 +236,7 @@ impl Patience {
     }
 }
 
-/// Whether a receive error is one that a live socket may report, such as a pending ICMP error.
+/// True if a receive error is one that a live socket may report, such as a pending ICMP error.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),

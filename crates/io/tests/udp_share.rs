@@ -21,7 +21,7 @@ use convoy_io::{IoError, NewsSource, Port, PortEvent, Quote};
 use convoy_packet::{Arena, Burst, FrameSize, Pool};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Where a daemon binds, and where its peers send to.
+/// Addresses at which a daemon binds, and those that its peers send to.
 const PLACES: [(&str, &str); 4] = [
     ("0.0.0.0:4500", "127.0.0.1:4500"),
     ("[::]:4500", "[::1]:4500"),
@@ -117,7 +117,7 @@ impl Bench {
         (ports, steering)
     }
 
-    /// What a peer sends, and for whom it is. What is for nobody comes first.
+    /// Datagrams that a peer sends, with their receivers. What is for nobody comes first.
     fn datagrams(&self) -> Vec<(Vec<u8>, Who)> {
         let spread = |spi: u32| Who::Worker((spi % u32::from(self.workers)) as usize);
         let mut all = vec![

@@ -1,4 +1,4 @@
-//! Whether a job's fields fit together, and what the error is if not: in the order in which intel-ipsec-mb finds them.
+//! Checks that a job's fields fit together. Errors come in the order in which intel-ipsec-mb finds them.
 
 mod apart;
 
@@ -19,7 +19,7 @@ pub(crate) const CCM_AAD_MAX: usize = 46;
 /// Most bytes of anything: so that ends of buffers can be told.
 const ANY_MAX: u64 = 1 << 40;
 
-/// What is asked for: by a job's own fields, or by the burst that it is in.
+/// Algorithms, direction and key length asked for: by a job's own fields, or by the burst that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Suite {
     pub(crate) cipher: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// What the job says itself.
+    /// Reads the job's own fields.
     pub(crate) fn of(job: &Job) -> Self {
         Self {
             cipher: job.cipher_mode,
@@ -58,7 +58,7 @@ impl Suite {
         ]
     }
 
-    /// What is wrong with it, whatever a job says beside. Version 1 asks of jobs alone.
+    /// Checks it, whatever a job says beside. Version 1 asks of jobs alone.
     #[cfg(not(abi_1))]
     pub(crate) fn check(self) -> Result<(), c_int> {
         let direction = self.direction == DIR_ENCRYPT || self.direction == DIR_DECRYPT;
@@ -96,7 +96,7 @@ impl Suite {
         ])
     }
 
-    /// Whether intel-ipsec-mb is done with such a job when its submission returns, so that callers may count on it.
+    /// True if intel-ipsec-mb is done with such a job when its submission returns, so that callers may count on it.
     pub(crate) fn is_done_at_once(self) -> bool {
         let cipher = match self.cipher {
             CIPHER_CBC | CIPHER_CFB => !self.is_encrypt(),
@@ -111,14 +111,14 @@ impl Suite {
         cipher && (gmac.contains(&self.hash) || hashes.as_flattened().contains(&self.hash))
     }
 
-    /// Whether its cipher is one that kernels have no pass for.
+    /// True if its cipher is one that kernels have no pass for.
     pub(crate) fn has_cipher_apart(self) -> bool {
         let apart = [CIPHER_CUSTOM, CIPHER_ECB, CIPHER_CNTR_BITLEN, CIPHER_CHACHA20, CIPHER_CFB];
         // Version 1 has no jobs of CFB.
         apart.contains(&self.cipher) && self.cipher < CIPHER_NUM
     }
 
-    /// Whether its hash is one that kernels have no pass for.
+    /// True if its hash is one that kernels have no pass for.
     pub(crate) fn has_hash_apart(self) -> bool {
         let apart = [AUTH_CUSTOM, AUTH_AES_CMAC_BITLEN, AUTH_POLY1305, AUTH_GHASH];
         plain_hash(self.hash).is_some() || apart.contains(&self.hash)
@@ -160,7 +160,7 @@ pub(crate) fn gmac_bits(hash: u32) -> Option<KeyBits> {
     })
 }
 
-/// What is wrong with a job that asks for `suite`.
+/// Checks a job that asks for `suite`.
 pub(crate) fn check(job: &Job, suite: Suite) -> Result<(), c_int> {
     let direction = suite.direction == DIR_ENCRYPT || suite.direction == DIR_DECRYPT;
     first(&[(!direction && suite.cipher != CIPHER_NULL, ERR_JOB_CIPH_DIR)])?;
@@ -176,7 +176,7 @@ fn first(found: &[(bool, c_int)]) -> Result<(), c_int> {
     }
 }
 
-/// Whether decryption takes its key from the place of those for decryption.
+/// True if decryption takes its key from the place of those for decryption.
 fn reads_dec_keys(cipher: u32) -> bool {
     [CIPHER_CBC, CIPHER_ECB, CIPHER_CFB, CIPHER_GCM, CIPHER_GCM_SGL].contains(&cipher)
 }
@@ -272,7 +272,7 @@ fn check_cipher(job: &Job, suite: Suite) -> Result<(), c_int> {
     }
 }
 
-/// What is wrong with the text of a message in parts, as far as the job itself says it.
+/// Checks the text of a message in parts, as far as the job itself says it.
 fn check_segments(job: &Job, most: u64) -> Result<(), c_int> {
     let len = job.cipher_len;
     match job.sgl_state {

@@ -1,5 +1,5 @@
-//! What the SPD and the SAD cost at scale: look-ups with a warm and a cold cache, the curve over
-//! the number of policies and of their shapes, and single changes with 100,000 of everything.
+//! Cost of the SPD and the SAD at scale: look-ups with a warm and a cold cache, the curve over the
+//! number of policies and of their shapes, and single changes with 100,000 of everything.
 //!
 //! Cycles are those of the time-stamp counter. Run it on an idle machine:
 //! `cargo run --release -p convoy-ipsec --example spd_scale`
@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes, time_stamp};
 use convoy_engine::registry;
-use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
+    HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, Salt, WorkerId,
+    ReqId, SaSlot, SaSpec, Salt, Shared, WorkerId,
 };
 use convoy_ipsec::selector::{Direction, Selector};
 use convoy_ipsec::sequence::Lease;
@@ -128,7 +128,7 @@ fn branch(n: u32) -> Fallible<Policy> {
     Ok(protect(n, 100, prefix(10, 0, 8)?, prefix(11, n << 7, len)?))
 }
 
-/// What a gateway with many branches has: an exception in front, the branches, and a net behind.
+/// Policies of a gateway with many branches: an exception in front, the branches, and a net behind.
 fn gateway(n: u32) -> Fallible<Spd> {
     let mut spd = Spd::default();
     let exception = protect(0, 1, prefix(10, 0, 8)?, prefix(10, 0, 8)?);
@@ -263,48 +263,52 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
     let endpoints = Endpoints { local: address(192, 1), remote: address(193, n) };
     let spi = Spi::new(n + 256).ok_or("an SPI of 0")?;
     let out = OutboundSpec {
-        name: "out".into(),
-        spi,
-        reqid: ReqId(n),
-        named: None,
-        serial: 0,
-        protocol: IpsecProtocol::Esp,
-        mode: Mode::Tunnel,
-        endpoints,
-        encap: None,
-        esn: true,
+        sa: SaSpec {
+            name: "out".into(),
+            spi,
+            reqid: ReqId(n),
+            named: None,
+            serial: 0,
+            protocol: IpsecProtocol::Esp,
+            mode: Mode::Tunnel,
+            endpoints,
+            encap: None,
+            esn: true,
+            salt: Salt::default(),
+            lifetime: Lifetime::default(),
+            worker: WorkerId(0),
+            counters: Shared::default(),
+        },
         outer: OuterHeader { df: DfPolicy::Copy, dscp: DscpPolicy::Copy, ecn: true, hop_limit: 64 },
         source_is_here: true,
         path_mtu: 1500,
         pad_to: 0,
         dummy_every: None,
-        salt: Salt::default(),
-        key: Arc::new(SealKey::new(cpu, params, secret())?),
-        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
-        lifetime: Lifetime::default(),
-        worker: WorkerId(0),
-        counters: Arc::new(SaCounters::default()),
+        key: Arc::new(SealKey::new(cpu, params, secret())?).into(),
+        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)).into(),
     };
     let inn = InboundSpec {
-        name: "in".into(),
-        spi,
-        reqid: ReqId(n),
-        named: None,
-        serial: 0,
-        protocol: IpsecProtocol::Esp,
-        mode: Mode::Tunnel,
-        endpoints,
+        sa: SaSpec {
+            name: "in".into(),
+            spi,
+            reqid: ReqId(n),
+            named: None,
+            serial: 0,
+            protocol: IpsecProtocol::Esp,
+            mode: Mode::Tunnel,
+            endpoints,
+            encap: None,
+            esn: true,
+            salt: Salt::default(),
+            lifetime: Lifetime::default(),
+            worker: WorkerId(0),
+            counters: Shared::default(),
+        },
         from_peer_only: false,
-        encap: None,
-        esn: true,
         ecn: true,
         replay_window: 64,
         interface: InterfaceId(0),
-        salt: Salt::default(),
-        key: Arc::new(OpenKey::new(cpu, params, secret())?),
-        lifetime: Lifetime::default(),
-        worker: WorkerId(0),
-        counters: Arc::new(SaCounters::default()),
+        key: Arc::new(OpenKey::new(cpu, params, secret())?).into(),
     };
     Ok((out, inn))
 }

@@ -1,42 +1,16 @@
-//! Counters that one worker writes and anyone reads.
+//! Counters of an SA, which one worker writes and anyone reads.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 use std::sync::OnceLock;
 
 use convoy_crypto::prefetch_read;
 
+use crate::counter::Counter;
 use crate::lifetime::Usage;
 use crate::replay::Floor;
 
-/// A counter with a single writer: adding is a load and a store, never a locked instruction.
-///
-/// Readers may see a value that is a burst old, never a torn one.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `n`. Only the owning worker calls this; a second writer could lose increments.
-    #[inline]
-    pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-    }
-
-    /// Replaces the value.
-    #[inline]
-    pub fn set(&self, n: u64) {
-        self.0.store(n, Ordering::Relaxed);
-    }
-
-    /// The value.
-    #[inline]
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// What the owning worker publishes about an SA. What every packet changes comes first and fits one
-/// cache line.
+/// Figures that the owning worker publishes about an SA. Those that every packet changes come first
+/// and fit one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct SaCounters {
@@ -44,14 +18,14 @@ pub struct SaCounters {
     pub packets: Counter,
     /// Inner bytes protected or accepted.
     pub bytes: Counter,
-    /// When the last such packet passed, in nanoseconds of the worker's monotonic clock
+    /// Time at which the last such packet passed, in nanoseconds of the worker's monotonic clock
     /// (0: never).
     pub last_packet_ns: Counter,
     /// Outbound: last sequence number used.
     pub sequence: Counter,
     /// Inbound: right edge of the anti-replay window, where windows that begin later begin.
     pub floor: Floor,
-    /// What it has used of its lifetime.
+    /// Used part of its lifetime.
     pub usage: Usage,
     /// Inbound: a word that outlives the process, if there is one. The right edge of the window stands
     /// there before a packet that moved it goes further.
@@ -73,20 +47,5 @@ impl SaCounters {
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch_read(&self.packets);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_and_sets() {
-        let counter = Counter::default();
-        counter.add(3);
-        counter.add(4);
-        assert_eq!(counter.get(), 7);
-        counter.set(1);
-        assert_eq!(counter.get(), 1);
     }
 }

@@ -1,9 +1,9 @@
-//! Why a packet went no further.
+//! Reasons for dropping a packet.
 //!
 //! The data path has no errors, only these reasons: each is a counter, and every packet that is
 //! not forwarded adds to exactly one. The doc comment of a reason is the help text of its metric.
 
-use crate::counters::Counter;
+use crate::counter::Counter;
 
 /// Defines the enum and, from the same list, its names and help texts.
 macro_rules! reasons {
@@ -42,7 +42,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a packet was dropped. The discriminant is the index of its counter.
+    /// Reason for which a packet was dropped. The discriminant is the index of its counter.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[repr(u8)]
     #[non_exhaustive]
@@ -151,9 +151,9 @@ reasons! {
         /// A dummy packet, next header 59: traffic flow confidentiality, not an error (RFC 4303
         /// section 2.6).
         DummyPacket = "dummy-packet",
-        /// What ESP carried is no valid IP packet (RFC 4303 section 3.4.4.1).
+        /// An ESP payload that is no valid IP packet (RFC 4303 section 3.4.4.1).
         InnerMalformed = "inner-malformed",
-        /// What ESP carried is not covered by a policy of its SA (RFC 4301 section 5.2).
+        /// An ESP payload that no policy of its SA covers (RFC 4301 section 5.2).
         InnerPolicyMismatch = "inner-policy-mismatch",
         /// Congestion was experienced on the way and the inner transport cannot be told (RFC 6040
         /// section 4.2).

@@ -1,4 +1,4 @@
-//! What the data plane tells control: few, rare, and never more than there is room for.
+//! Events that the data plane tells control: few, rare, and never more than there is room for.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,15 +11,15 @@ use crate::selector::Direction;
 /// An SA, as those outside know it (RFC 4301 section 4.1), and where it lay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SaId {
-    /// Which way its packets go.
+    /// Way that its packets go.
     pub direction: Direction,
     /// Its SPI.
     pub spi: Spi,
-    /// Where its packets are sent: the peer's address outbound, ours inbound.
+    /// Address that its packets are sent to: the peer's outbound, ours inbound.
     pub destination: IpAddr,
     /// Its slot in the snapshot of then.
     pub slot: SaSlot,
-    /// What tells it from others of this slot, if its maker asked for that
+    /// Number that tells it from others of this slot, if its maker asked for that
     /// ([`OutboundSpec::serial`](crate::sa::OutboundSpec::serial)).
     pub serial: u64,
 }
@@ -33,7 +33,7 @@ pub enum Event {
     Soft {
         /// The SA.
         sa: SaId,
-        /// What it reached.
+        /// Quantity whose bound it reached.
         limit: Limit,
     },
     /// An SA reached a hard limit: it passes nothing more. Told once per SA, unless a reload moves
@@ -41,7 +41,7 @@ pub enum Event {
     Hard {
         /// The SA.
         sa: SaId,
-        /// What it reached.
+        /// Quantity whose bound it reached.
         limit: Limit,
     },
     /// A packet waits for an SA that is not there (RFC 4301 section 5.1). Told by each worker that
@@ -58,7 +58,7 @@ pub enum Event {
     Mapping {
         /// The SA.
         sa: SaId,
-        /// Where the packet came from.
+        /// Source of the packet.
         from: SocketAddr,
     },
 }

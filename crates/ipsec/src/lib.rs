@@ -5,9 +5,12 @@
 //! I/O here and no unsafe code.
 #![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod counter;
 pub mod counters;
 pub mod drop_reason;
 pub mod event;
+pub mod key;
 pub mod lifetime;
 mod malformed;
 pub mod pipeline;

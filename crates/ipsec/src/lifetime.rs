@@ -15,8 +15,8 @@ use core::time::Duration;
 
 use convoy_crypto::{Cipher, Suite};
 
-use crate::counters::Counter;
-use crate::pipeline::Now;
+use crate::clock::Now;
+use crate::counter::Counter;
 
 /// Limits of one kind, soft or hard. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether there is no limit.
+    /// True if there is no limit.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -55,13 +55,13 @@ impl Limits {
         }
     }
 
-    /// When time reaches a limit, as far as is known now; `u64::MAX` for never.
+    /// Earliest time at which a time limit is reached, as far as is known now; `u64::MAX` for never.
     fn deadline(&self, usage: &Usage) -> u64 {
         let added = after(usage.added_ns.get(), self.since_add);
         added.min(after(usage.first_use_ns.get(), self.since_use))
     }
 
-    /// What is left of each limit.
+    /// Rest of each limit.
     #[must_use]
     pub fn left(&self, usage: &Usage, now: Now) -> Self {
         let time = |start: &Counter, limit: Option<Duration>| {
@@ -93,9 +93,9 @@ fn after(start: u64, limit: Option<Duration>) -> u64 {
 /// Both kinds of limits of an SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
-    /// When a new SA should be made.
+    /// Point at which a new SA should be made.
     pub soft: Limits,
-    /// When this one ends.
+    /// Point at which this one ends.
     pub hard: Limits,
 }
 
@@ -126,7 +126,7 @@ impl Lifetime {
     }
 }
 
-/// Which limit was reached.
+/// Kind of limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Packets.
@@ -153,8 +153,8 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What an SA has used of its lifetime: written by the worker that owns it, read by anyone, and
-/// kept as long as the key is.
+/// Amounts that an SA has used of its lifetime: written by the worker that owns it, read by anyone,
+/// and kept as long as the key is.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Usage {
@@ -162,11 +162,11 @@ pub struct Usage {
     pub packets: Counter,
     /// Bytes of them that the algorithm was applied to.
     pub bytes: Counter,
-    /// When the SA was added, in nanoseconds of the workers' clock (0: not yet).
+    /// Time at which the SA was added, in nanoseconds of the workers' clock (0: not yet).
     pub added_ns: Counter,
-    /// When its first packet passed (0: never).
+    /// Time at which its first packet passed (0: never).
     pub first_use_ns: Counter,
-    /// Which events were handed over: [`SOFT`], [`HARD`].
+    /// Events that were handed over: [`SOFT`], [`HARD`].
     told: Counter,
 }
 
@@ -184,7 +184,7 @@ impl Usage {
     }
 }
 
-/// How far an outbound SA's sequence numbers go.
+/// Sequence numbers that an outbound SA has left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     /// Until the soft limit; 0 when it is reached.
@@ -198,7 +198,7 @@ impl Numbers {
     pub(crate) const ENDLESS: Self = Self { to_soft: u64::MAX, left: u64::MAX };
 }
 
-/// What is to be told about an SA.
+/// News to be told about an SA: the limit that it came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
     Soft(Limit),
@@ -213,7 +213,7 @@ pub(crate) struct Meter {
     next_bytes: u64,
     /// From then on nothing passes.
     hard_at: u64,
-    /// When to look although no packet comes.
+    /// Time of the next check although no packet comes.
     next_look: u64,
     soft: Option<Limit>,
     hard: Option<Limit>,
@@ -242,7 +242,7 @@ impl Meter {
         meter
     }
 
-    /// Whether the SA has ended.
+    /// True if the SA has ended.
     #[inline]
     pub(crate) fn is_expired(&self, now: Now) -> bool {
         now.0 >= self.hard_at
@@ -295,12 +295,12 @@ impl Meter {
         }
     }
 
-    /// When to look although no packet comes; `u64::MAX` for never.
+    /// Time of the next check although no packet comes; `u64::MAX` for never.
     pub(crate) fn next_look(&self) -> u64 {
         self.next_look
     }
 
-    /// What is to be told next.
+    /// News to be told next.
     pub(crate) fn to_tell(&self) -> Option<Reached> {
         self.soft.map(Reached::Soft).or_else(|| self.hard.map(Reached::Hard))
     }

@@ -1,4 +1,4 @@
-//! Which [`DropReason`] a packet that does not parse is counted under.
+//! [`DropReason`] that counts a packet which does not parse.
 
 use convoy_wire::ParseError;
 

@@ -33,7 +33,7 @@ pub const MAX_WINDOW: u32 = 65_536;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// Why a window cannot be made.
+/// A window cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WindowError {
@@ -45,7 +45,7 @@ pub enum WindowError {
     EsnWithoutWindow,
 }
 
-/// Why a number is refused.
+/// Reason to refuse a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stale {
     /// Seen before.
@@ -61,7 +61,7 @@ impl From<Stale> for DropReason {
 }
 
 impl Stale {
-    /// What the packet is counted under.
+    /// Reason that the packet is counted under.
     #[inline]
     #[must_use]
     pub const fn drop_reason(self) -> DropReason {
@@ -203,7 +203,7 @@ impl ReplayWindow {
         }
     }
 
-    /// Whether a packet with this number may be new. Changes nothing: the packet may be forged.
+    /// Tests if a packet with this number may be new. Changes nothing: the packet may be forged.
     ///
     /// # Errors
     /// [`Stale`] when it was seen or is too old to tell.
@@ -293,7 +293,7 @@ impl ReplayWindow {
         SeqNum::new(self.edge)
     }
 
-    /// How many numbers were accepted.
+    /// Count of the numbers that were accepted.
     #[inline]
     pub(crate) const fn accepted(&self) -> u64 {
         self.accepted

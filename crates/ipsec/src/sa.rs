@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub struct SaSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReqId(pub u32);
 
-/// Which of the two protocols an SA uses.
+/// One of the two protocols that an SA may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IpsecProtocol {
     /// RFC 4303.
@@ -55,12 +56,12 @@ impl IpsecProtocol {
     }
 }
 
-/// What ESP or AH protects (RFC 4303 section 3.1, RFC 4302 section 3.1).
+/// Part of a packet that ESP or AH protects (RFC 4303 section 3.1, RFC 4302 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The whole inner packet, behind a new outer header.
     Tunnel,
-    /// What follows the IP header; the header stays in front.
+    /// Bytes behind the IP header; the header stays in front.
     Transport,
 }
 
@@ -75,7 +76,7 @@ pub struct UdpEncap {
     pub keepalive: Option<Duration>,
 }
 
-/// What becomes of the don't-fragment bit of an IPv4 outer header (RFC 4301 section 8.1).
+/// Treatment of the don't-fragment bit of an IPv4 outer header (RFC 4301 section 8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DfPolicy {
     /// As in the inner header; set for IPv6 inside, but for packets of up to 1280 bytes over a path
@@ -96,15 +97,15 @@ pub enum DscpPolicy {
     Fixed(Dscp),
 }
 
-/// How the outer header of a tunnel is made.
+/// Rules for making the outer header of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterHeader {
     /// Don't-fragment bit.
     pub df: DfPolicy,
     /// DSCP.
     pub dscp: DscpPolicy,
-    /// Whether ECN is carried through the tunnel (RFC 6040 normal mode) or not offered outside
-    /// (compatibility mode).
+    /// True if ECN is carried through the tunnel (RFC 6040 normal mode), false if it is not offered
+    /// outside (compatibility mode).
     pub ecn: bool,
     /// TTL or hop limit.
     pub hop_limit: u8,
@@ -119,16 +120,61 @@ pub struct Endpoints {
     pub remote: IpAddr,
 }
 
-/// An SA that protects packets leaving this gateway.
-pub struct OutboundSpec {
+/// A value that records share, compared by identity: two are equal when they are one value.
+#[derive(Default)]
+pub struct Shared<T>(Arc<T>);
+
+impl<T> Shared<T> {
+    /// The reference that is counted.
+    #[must_use]
+    pub const fn as_arc(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> From<Arc<T>> for Shared<T> {
+    fn from(value: Arc<T>) -> Self {
+        Self(value)
+    }
+}
+
+impl<T> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The part of an SA's record that both directions have.
+#[derive(Clone, PartialEq)]
+pub struct SaSpec {
     /// Name from the site file, for people.
     pub name: Arc<str>,
-    /// SPI chosen by the peer.
+    /// SPI, chosen by the receiver.
     pub spi: Spi,
     /// Tells it from other SAs that had its slot before and of which workers may still tell, among
     /// those whose makers ask for that; else 0.
     pub serial: u64,
-    /// Which policies use the SA.
+    /// Outbound: the policies that use the SA. Inbound: the policies that opened packets may match.
     pub reqid: ReqId,
     /// A second number: that of policies which want this one of the SAs with its `reqid`, and no
     /// other.
@@ -137,13 +183,55 @@ pub struct OutboundSpec {
     pub protocol: IpsecProtocol,
     /// Tunnel or transport.
     pub mode: Mode,
-    /// Outer addresses (in transport mode: the only ones).
+    /// Outer addresses (in transport mode: the only ones). Inbound, `local` is part of the look-up.
+    /// `remote` is checked in transport mode without encapsulation, and with it only if
+    /// [`from_peer_only`](InboundSpec::from_peer_only) says so: elsewhere the source of an
+    /// authenticated packet may change behind a NAT, and in a tunnel it goes no further.
     pub endpoints: Endpoints,
     /// UDP encapsulation, if any.
     pub encap: Option<UdpEncap>,
     /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
     pub esn: bool,
-    /// Whether the source address is an address of this host. As long as it is not, nothing is sent.
+    /// The first bytes of the nonce (RFC 4106 section 4; RFC 3686 calls them nonce). AES-CCM uses
+    /// three (RFC 4309 section 4), AES-CBC and NULL none.
+    pub salt: Salt,
+    /// Limits at which it should be replaced, and limits at which it ends.
+    pub lifetime: Lifetime,
+    /// The worker that owns the hot state.
+    pub worker: WorkerId,
+    /// Published by the owner, read by anyone. Every record of the same key shares it: inbound it
+    /// also holds the [floor](SaCounters::floor), at or below which no sequence number is accepted.
+    pub counters: Shared<SaCounters>,
+}
+
+impl SaSpec {
+    /// True if policies with this number may mean its packets.
+    #[must_use]
+    pub fn serves(&self, reqid: ReqId) -> bool {
+        reqid == self.reqid || Some(reqid) == self.named
+    }
+}
+
+/// Shows which SA it is; the salt is key material (RFC 4106 section 8.1) and stays out.
+impl fmt::Debug for SaSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SaSpec")
+            .field("name", &self.name)
+            .field("spi", &self.spi)
+            .field("endpoints", &self.endpoints)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An SA that protects packets leaving this gateway.
+#[derive(Clone, PartialEq)]
+pub struct OutboundSpec {
+    /// The part that an inbound SA has, too.
+    pub sa: SaSpec,
+    /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
+    /// [`AhSuite`](crate::suite::AhSuite)).
+    pub key: Shared<SealKey>,
+    /// True if the source address is an address of this host. As long as it is not, nothing is sent.
     pub source_is_here: bool,
     /// Outer header rules; tunnel mode only.
     pub outer: OuterHeader,
@@ -155,20 +243,16 @@ pub struct OutboundSpec {
     /// Send a dummy packet when nothing was sent for so long (RFC 4303 section 2.6), as long as
     /// `pad_to` says, if it does. ESP in tunnel mode only.
     pub dummy_every: Option<Duration>,
-    /// What the nonce begins with (RFC 4106 section 4; RFC 3686 calls it nonce). AES-CCM uses the
-    /// first three bytes (RFC 4309 section 4), AES-CBC and NULL none.
-    pub salt: Salt,
-    /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
-    /// [`AhSuite`](crate::suite::AhSuite)).
-    pub key: Arc<SealKey>,
-    /// Which sequence numbers may be used; shared by every record of the same key.
-    pub lease: Arc<Lease>,
-    /// When it should be replaced, and when it ends.
-    pub lifetime: Lifetime,
-    /// The worker that owns the hot state.
-    pub worker: WorkerId,
-    /// Published by the owner, read by anyone.
-    pub counters: Arc<SaCounters>,
+    /// Sequence numbers that may be used; shared by every record of the same key.
+    pub lease: Shared<Lease>,
+}
+
+impl Deref for OutboundSpec {
+    type Target = SaSpec;
+
+    fn deref(&self) -> &SaSpec {
+        &self.sa
+    }
 }
 
 impl OutboundSpec {
@@ -179,35 +263,7 @@ impl OutboundSpec {
         self.counters.prefetch();
     }
 
-    /// The same record, for one that differs in some parts.
-    #[must_use]
-    pub fn twin(&self) -> Self {
-        Self {
-            name: self.name.clone(),
-            spi: self.spi,
-            serial: self.serial,
-            reqid: self.reqid,
-            named: self.named,
-            protocol: self.protocol,
-            mode: self.mode,
-            endpoints: self.endpoints,
-            encap: self.encap,
-            esn: self.esn,
-            outer: self.outer,
-            source_is_here: self.source_is_here,
-            path_mtu: self.path_mtu,
-            pad_to: self.pad_to,
-            dummy_every: self.dummy_every,
-            salt: self.salt.clone(),
-            key: self.key.clone(),
-            lease: self.lease.clone(),
-            lifetime: self.lifetime,
-            worker: self.worker,
-            counters: self.counters.clone(),
-        }
-    }
-
-    /// Whether a packet of this flow is one that the SA sent, as to its outer header.
+    /// True if a packet of this flow is one that the SA sent, judged by its outer header.
     pub(crate) fn has_sent(&self, flow: &FlowKey) -> bool {
         let Endpoints { local, remote } = self.endpoints;
         let is_between = || (flow.src_addr(), flow.dst_addr()) == (local, remote);
@@ -234,51 +290,31 @@ impl OutboundSpec {
 }
 
 /// An SA that opens packets arriving at this gateway.
+#[derive(Clone, PartialEq)]
 pub struct InboundSpec {
-    /// Name from the site file, for people.
-    pub name: Arc<str>,
-    /// SPI chosen by this gateway.
-    pub spi: Spi,
-    /// As of [`OutboundSpec::serial`].
-    pub serial: u64,
-    /// Which policies the opened packets may match.
-    pub reqid: ReqId,
-    /// A second number, as of [`OutboundSpec::named`].
-    pub named: Option<ReqId>,
-    /// ESP or AH. AH knows no UDP encapsulation: it covers the addresses.
-    pub protocol: IpsecProtocol,
-    /// Tunnel or transport.
-    pub mode: Mode,
-    /// Outer addresses. `local` is part of the look-up. `remote` is checked in transport mode
-    /// without encapsulation, and with it only if `from_peer_only` says so: elsewhere the source of
-    /// an authenticated packet may change behind a NAT, and in a tunnel it goes no further.
-    pub endpoints: Endpoints,
-    /// Whether the SA has a selector of its own that names the peer's host: in transport mode, what
+    /// The part that an outbound SA has, too.
+    pub sa: SaSpec,
+    /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
+    /// [`AhSuite`](crate::suite::AhSuite)).
+    pub key: Shared<OpenKey>,
+    /// True if the SA has a selector of its own that names the peer's host: in transport mode, what
     /// it carries must then have come from `endpoints.remote` also in UDP (RFC 4301 section 5.2,
     /// step 4).
     pub from_peer_only: bool,
-    /// UDP encapsulation, if any.
-    pub encap: Option<UdpEncap>,
-    /// Extended (64-bit) sequence numbers.
-    pub esn: bool,
-    /// Whether congestion marks of the outer header reach the inner one (RFC 6040).
+    /// True if congestion marks of the outer header reach the inner one (RFC 6040).
     pub ecn: bool,
     /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
     pub replay_window: u32,
     /// The plain interface where its packets come to light, whose policies must allow them.
     pub interface: InterfaceId,
-    /// What the nonce begins with, as in [`OutboundSpec::salt`].
-    pub salt: Salt,
-    /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
-    /// [`AhSuite`](crate::suite::AhSuite)).
-    pub key: Arc<OpenKey>,
-    /// When it should be replaced, and when it ends.
-    pub lifetime: Lifetime,
-    /// The worker that owns the hot state.
-    pub worker: WorkerId,
-    /// Published by the owner, read by anyone. Every record of the same key shares it: it also holds
-    /// the [floor](SaCounters::floor), at or below which no sequence number is accepted.
-    pub counters: Arc<SaCounters>,
+}
+
+impl Deref for InboundSpec {
+    type Target = SaSpec;
+
+    fn deref(&self) -> &SaSpec {
+        &self.sa
+    }
 }
 
 impl InboundSpec {
@@ -288,37 +324,21 @@ impl InboundSpec {
         self.counters.prefetch();
     }
 
-    /// Whether policies with this number may mean its packets.
-    #[must_use]
-    pub fn serves(&self, reqid: ReqId) -> bool {
-        reqid == self.reqid || Some(reqid) == self.named
-    }
-
     /// The protocol it receives, part of what its packets are found by (RFC 4301 section 4.1).
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
-        self.protocol.number()
+        self.sa.protocol.number()
     }
 }
 
-/// Shows which SA it is; the salt is key material (RFC 4106 section 8.1) and stays out.
 impl fmt::Debug for OutboundSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutboundSpec")
-            .field("name", &self.name)
-            .field("spi", &self.spi)
-            .field("endpoints", &self.endpoints)
-            .finish_non_exhaustive()
+        f.debug_tuple("OutboundSpec").field(&self.sa).finish()
     }
 }
 
-/// As for [`OutboundSpec`].
 impl fmt::Debug for InboundSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InboundSpec")
-            .field("name", &self.name)
-            .field("spi", &self.spi)
-            .field("endpoints", &self.endpoints)
-            .finish_non_exhaustive()
+        f.debug_tuple("InboundSpec").field(&self.sa).finish()
     }
 }

@@ -10,13 +10,33 @@ use core::net::IpAddr;
 use convoy_wire::flow::{addr, addr_bytes};
 use convoy_wire::{FlowKey, IpVersion, PortRange, Ports, Prefix, Protocol};
 
-/// Which way packets go, seen from the protected side.
+/// Way that packets go, seen from the protected side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From the plain side to the wire: the source is local.
     Outbound,
     /// From the wire to the plain side: the destination is local.
     Inbound,
+}
+
+impl Direction {
+    /// The opposite direction.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::Outbound => Self::Inbound,
+            Self::Inbound => Self::Outbound,
+        }
+    }
+
+    /// The name in site files and logs: `outbound` or `inbound`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Outbound => "outbound",
+            Self::Inbound => "inbound",
+        }
+    }
 }
 
 /// The addresses from a first to a last one, both included. Never empty, of one IP version.
@@ -88,7 +108,7 @@ impl fmt::Display for AddressRange {
     }
 }
 
-/// What a selector asks of an address.
+/// Condition that an address must meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AddressSelector {
     /// Nothing: any address of either IP version.
@@ -114,7 +134,7 @@ impl AddressSelector {
     }
 }
 
-/// What a selector asks of a port.
+/// Condition that a port must meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PortSelector {
     /// Nothing: any port, or none.
@@ -145,7 +165,7 @@ impl PortSelector {
     }
 }
 
-/// What a selector asks of the upper layer beyond its protocol number.
+/// Condition that the upper layer must meet beyond its protocol number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UpperSelector {
     /// Nothing.
@@ -199,7 +219,7 @@ impl UpperSelector {
     }
 }
 
-/// Which packets a policy means. The default means every packet.
+/// Packets that a policy means. The default means every packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// The address on this side.
@@ -213,7 +233,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether a packet that goes in `direction` is meant.
+    /// True if a packet that goes in `direction` is meant.
     #[inline]
     #[must_use]
     pub fn matches(&self, direction: Direction, key: &FlowKey) -> bool {

@@ -26,7 +26,7 @@ pub struct Lease {
     used: AtomicU64,
     /// Counters that claim the lease later begin above this.
     skipped: AtomicU64,
-    /// Whether a counter has the lease.
+    /// True if a counter has the lease.
     claimed: AtomicBool,
 }
 
@@ -84,7 +84,7 @@ impl Lease {
     }
 }
 
-/// Where the numbers of an SA end.
+/// Bounds of the numbers of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceLimits {
     /// The last number that may be used.
@@ -108,7 +108,7 @@ const fn soft(hard: SeqNum) -> SeqNum {
     SeqNum::new(hard.get() / 8 * 7)
 }
 
-/// Why there is no sequence number.
+/// No sequence number may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Exhausted {
@@ -130,7 +130,7 @@ impl From<Exhausted> for DropReason {
 }
 
 impl Exhausted {
-    /// What the packet is counted under.
+    /// Reason that the packet is counted under.
     #[inline]
     #[must_use]
     pub const fn drop_reason(self) -> DropReason {
@@ -277,14 +277,14 @@ impl SequenceCounter {
         SeqNum::new(self.next)
     }
 
-    /// Whether the soft limit is reached: the SA should be replaced, but still works.
+    /// True if the soft limit is reached: the SA should be replaced, but still works.
     #[inline]
     #[must_use]
     pub fn is_past_soft_limit(&self) -> bool {
         self.next > soft(self.hard).get()
     }
 
-    /// How far the numbers go, for the SA's lifetime.
+    /// Counts left until the limits, for the SA's lifetime.
     pub(crate) fn numbers(&self) -> Numbers {
         let to_soft = soft(self.hard).get().saturating_add(1).saturating_sub(self.next);
         Numbers { to_soft, left: self.left() }

@@ -1,4 +1,4 @@
-//! What control publishes and workers read: an immutable picture of policies and SAs.
+//! Immutable picture of policies and SAs, which control publishes and workers read.
 //!
 //! Control builds a [`Snapshot`] and publishes it; each worker holds a [`Reader`], looks at the
 //! generation once per burst and takes the new picture when it changed. Looking costs one atomic
@@ -27,7 +27,7 @@ use crate::table::{Key, PagedMap, PagedTable, Seed};
 
 pub use published::{Published, Reader};
 
-/// Why a set of SAs and policies is not consistent.
+/// A set of SAs and policies is not consistent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -56,7 +56,7 @@ pub enum SnapshotError {
     Suite {
         /// Name of the SA.
         name: Arc<str>,
-        /// Why.
+        /// Cause.
         source: UnfitSuite,
     },
     /// An anti-replay window that cannot be.
@@ -232,13 +232,13 @@ impl Snapshot {
         self.on_demand.remove(&reqid);
     }
 
-    /// Whether SAs with this `reqid` are made on demand.
+    /// True if SAs with this `reqid` are made on demand.
     #[must_use]
     pub fn is_on_demand(&self, reqid: ReqId) -> bool {
         self.on_demand.get(&reqid).is_some()
     }
 
-    /// Whether they are, for each pair of hosts.
+    /// True if they are, for each pair of hosts.
     pub(crate) fn is_between(&self, reqid: ReqId) -> bool {
         matches!(self.on_demand.get(&reqid), Some(Demand::Between))
     }
@@ -317,6 +317,16 @@ impl Snapshot {
         self.inbound.get(slot.0)
     }
 
+    /// Slots without an outbound SA, lowest first.
+    pub fn free_outbound(&self) -> impl Iterator<Item = SaSlot> {
+        self.outbound.free().map(SaSlot)
+    }
+
+    /// Slots without an inbound SA, lowest first.
+    pub fn free_inbound(&self) -> impl Iterator<Item = SaSlot> {
+        self.inbound.free().map(SaSlot)
+    }
+
     /// All outbound SAs, lowest slot first.
     pub fn outbound_sas(&self) -> impl Iterator<Item = (SaSlot, &Arc<OutboundSpec>)> {
         self.outbound.iter().map(|(slot, sa)| (SaSlot(slot), sa))
@@ -327,13 +337,13 @@ impl Snapshot {
         self.inbound.iter().map(|(slot, sa)| (SaSlot(slot), sa))
     }
 
-    /// How many SAs there are, outbound and inbound.
+    /// Number of SAs, outbound and inbound.
     #[must_use]
     pub const fn len(&self) -> (usize, usize) {
         (self.outbound.len(), self.inbound.len())
     }
 
-    /// Whether there is no SA.
+    /// True if there is no SA.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         matches!(self.len(), (0, 0))
@@ -357,7 +367,7 @@ impl Snapshot {
         self.inbound.changes(&old.inbound, |slot, _, now| visit(slot, now));
     }
 
-    /// Whether no SA but the one in `slot` has this record's lease.
+    /// Fails if an SA other than the one in `slot` has this record's lease.
     fn lease_is_free(&self, sa: &OutboundSpec, slot: SaSlot) -> Result<(), SnapshotError> {
         let other = self.by_lease.get(&LeaseKey::of(sa)).filter(|other| **other != slot);
         match other.and_then(|other| self.outbound(*other)) {
@@ -369,7 +379,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether no SA but the one in `slot` receives this record's packets.
+    /// Fails if an SA other than the one in `slot` receives this record's packets.
     fn spi_is_free(&self, sa: &InboundSpec, slot: SaSlot) -> Result<(), SnapshotError> {
         let other = self.by_spi.get(&SpiKey::of(sa)).filter(|other| other.slot != slot);
         match other.and_then(|other| self.inbound(other.slot)) {
@@ -409,7 +419,7 @@ fn is_free<T>(table: &PagedTable<T>, slot: SaSlot) -> Result<(), SnapshotError> 
 enum Demand {
     /// All of its number's.
     Once,
-    /// Those between two hosts.
+    /// Packets between two hosts.
     Between,
 }
 
@@ -422,7 +432,7 @@ fn numbers(sa: &OutboundSpec) -> impl Iterator<Item = ReqId> + use<> {
 #[derive(Clone, Debug)]
 struct Users {
     newest: SaOwner,
-    /// Those added before, oldest first.
+    /// SAs added before, oldest first.
     older: Option<Arc<Vec<SaOwner>>>,
 }
 
@@ -474,7 +484,7 @@ struct LeaseKey(usize);
 
 impl LeaseKey {
     fn of(sa: &OutboundSpec) -> Self {
-        Self(Arc::as_ptr(&sa.lease).addr())
+        Self(Arc::as_ptr(sa.lease.as_arc()).addr())
     }
 }
 
@@ -484,7 +494,7 @@ impl Key for LeaseKey {
     }
 }
 
-/// What an arriving packet is found by (RFC 4301 section 4.1).
+/// Values that an arriving packet's SA is found by (RFC 4301 section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpiKey {
     address: [u64; 2],

@@ -11,6 +11,7 @@ mod cache;
 mod hosts;
 pub mod linear;
 mod networks;
+mod policy;
 mod shape;
 mod transit;
 mod tuples;
@@ -21,123 +22,19 @@ use std::sync::Arc;
 
 use convoy_wire::{FlowKey, IpVersion, Prefix};
 
-use crate::sa::ReqId;
 pub use crate::selector::Direction;
 use crate::selector::Selector;
 use crate::table::{MAX_SLOTS, PagedTable};
+use cache::CHUNK;
 pub use cache::FlowCache;
 use hosts::Hosts;
+pub use policy::{Decision, MeantFor, Policy, PolicyAction, PolicyId, SpdError, SpdId};
 use shape::{Address, Place};
 pub use transit::KnownNetworks;
 use transit::Transit;
 use tuples::{Entry, Probe, Rank, TupleSpace};
 pub use uses::PolicyUse;
 pub(crate) use uses::Tally;
-
-/// A policy's place in its [`Spd`]. Stays the same while the policy is there; may be used again
-/// afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PolicyId(pub u32);
-
-/// Which of a picture's databases: interfaces may have policies of their own (RFC 4301 section
-/// 4.4.1). 0 is the one that all others use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpdId(pub u16);
-
-/// What becomes of a packet (RFC 4301 section 4.4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PolicyAction {
-    /// It goes through an SA of this `reqid`; inbound, it must have come through one.
-    Protect {
-        /// Names the SAs.
-        reqid: ReqId,
-    },
-    /// It passes unprotected.
-    Bypass,
-    /// It is dropped.
-    Discard,
-}
-
-/// What is to be done with which packets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Policy {
-    /// Name, for people. Several policies may have one name.
-    pub name: Arc<str>,
-    /// Among policies that mean the same packet, the lowest number decides; among equal numbers,
-    /// the one added first.
-    pub priority: u32,
-    /// Which way packets go.
-    pub direction: Direction,
-    /// Which packets are meant.
-    pub selector: Selector,
-    /// What becomes of them.
-    pub action: PolicyAction,
-}
-
-/// Which packets that come in a policy means, of those that its selector does: policies of Linux are `in` or `fwd`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MeantFor {
-    /// All.
-    #[default]
-    Anybody,
-    /// Those for this host.
-    Host,
-    /// Those for others.
-    Others,
-}
-
-impl MeantFor {
-    const fn has_host(self) -> bool {
-        matches!(self, Self::Anybody | Self::Host)
-    }
-
-    const fn has_others(self) -> bool {
-        matches!(self, Self::Anybody | Self::Others)
-    }
-}
-
-/// What the database says about a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// The policy that decides.
-    pub id: PolicyId,
-    /// What it says.
-    pub action: PolicyAction,
-}
-
-/// Why a policy was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpdError {
-    /// A policy with this direction, selector and priority is there: one of the two can never
-    /// decide.
-    #[error("policies '{first}' and '{second}' have the same direction, selector and priority")]
-    Duplicate {
-        /// Name of the policy that was there.
-        first: Arc<str>,
-        /// Name of the policy that came.
-        second: Arc<str>,
-    },
-    /// It asks for what no packet has: addresses of two IP versions, or one port known and the
-    /// other not.
-    #[error("policy '{0}' means no packet")]
-    Nothing(Arc<str>),
-    /// More policies than have a number.
-    #[error("more than {MAX_SLOTS} policies")]
-    Full,
-    /// A packet that no cache knows would ask too many tables.
-    #[error("the policies of one direction have more than {} different shapes", tuples::MAX_SHAPES)]
-    Shapes,
-    /// A packet would have to be compared with too many policies one by one.
-    #[error(
-        "more than {} policies differ in priorities or overlapping ranges only",
-        tuples::MAX_ALIKE
-    )]
-    Alike,
-    /// There is no number left between those two policies; all must be given again.
-    #[error("no place is left between two policies")]
-    NoPlace,
-}
 
 /// Numbers between policies that were added one after another, for others to come between.
 const GAP: u32 = 1 << 10;
@@ -148,7 +45,7 @@ struct Stored {
     policy: Arc<Policy>,
     meant_for: MeantFor,
     order: u32,
-    /// What it decided.
+    /// Counts of what it decided.
     uses: Arc<PolicyUse>,
 }
 
@@ -178,11 +75,11 @@ pub struct Spd {
     /// Tells these policies from all others of this process; 0 for none at all.
     stamp: u64,
     outbound: Side,
-    /// What comes in for this host.
+    /// Policies for what comes in for this host.
     inbound: Side,
-    /// What comes in for others.
+    /// Policies for what comes in for others.
     forwarded: Side,
-    /// How many policies are in one of these two alone.
+    /// Number of policies that are in one of these two alone.
     one_sided: usize,
     /// This host's addresses, once they are known.
     hosts: Option<Hosts>,
@@ -290,7 +187,7 @@ impl Spd {
         Ok(id)
     }
 
-    /// Whether a policy means something, is not there yet, and fits.
+    /// Refuses a policy that means nothing, is there already, or does not fit.
     fn is_new(
         &self,
         side: &Side,
@@ -419,7 +316,7 @@ impl Spd {
         self.stamp = new_stamp();
     }
 
-    /// Whether an outbound policy protects or discards a packet that is on its way to the plain side, instead
+    /// True if an outbound policy protects or discards a packet that is on its way to the plain side, instead
     /// of it getting there.
     #[must_use]
     pub fn sends_on(&self, flow: &FlowKey) -> bool {
@@ -434,7 +331,7 @@ impl Spd {
         self.sends_on(flow) && !self.transit.is_martian(flow)
     }
 
-    /// Whether a packet is for somebody behind a tunnel, whatever policies say of it.
+    /// True if a packet is for somebody behind a tunnel, whatever policies say of it.
     #[must_use]
     pub fn is_behind_tunnel(&self, flow: &FlowKey) -> bool {
         self.transit.is_behind_tunnel(flow)
@@ -528,13 +425,13 @@ impl Spd {
         self.policies.get(id.0).map(|stored| &stored.policy)
     }
 
-    /// Which packets that come in a policy means, of those that its selector does.
+    /// Incoming packets that a policy means, of those that its selector does.
     #[must_use]
     pub fn meant_for(&self, id: PolicyId) -> Option<MeantFor> {
         self.policies.get(id.0).map(|stored| stored.meant_for)
     }
 
-    /// What a policy has decided since it came; `None` for one that protects, whose SAs count.
+    /// Counts of what a policy has decided since it came; `None` for one that protects, whose SAs count.
     #[must_use]
     pub fn uses(&self, id: PolicyId) -> Option<&PolicyUse> {
         let stored = self.policies.get(id.0)?;
@@ -549,7 +446,7 @@ impl Spd {
         }
     }
 
-    /// How many questions a policy has decided since it came.
+    /// Number of questions that a policy has decided since it came.
     #[must_use]
     pub fn questions(&self, id: PolicyId) -> u64 {
         self.policies.get(id.0).map_or(0, |stored| stored.uses.questions())
@@ -560,19 +457,19 @@ impl Spd {
         self.policies.iter().map(|(id, stored)| (PolicyId(id), &stored.policy))
     }
 
-    /// How many policies there are.
+    /// Number of policies.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.policies.len()
     }
 
-    /// Whether there is no policy.
+    /// True if there is no policy.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many shapes the policies of a direction have, for IPv4 and IPv6. A packet that no cache
+    /// Number of shapes of a direction's policies, for IPv4 and IPv6. A packet that no cache
     /// knows asks as many tables, unless a policy that was found has a lower priority number than any
     /// in the rest.
     #[must_use]
@@ -608,7 +505,7 @@ impl Spd {
     }
 }
 
-/// Whether a policy is one of those for what leaves, for what comes in for this host, and for others.
+/// Sides that have a policy: what leaves, what comes in for this host, and what comes in for others.
 const fn which(direction: Direction, meant_for: MeantFor) -> [bool; 3] {
     match direction {
         Direction::Outbound => [true, false, false],
@@ -626,9 +523,6 @@ fn stricter(one: Option<Decision>, other: Option<Decision>) -> Option<Decision> 
     };
     core::cmp::min_by_key(one, other, leniency)
 }
-
-/// Packets that are looked up together.
-const CHUNK: usize = 256;
 
 impl Side {
     fn lookup(&self, key: &FlowKey) -> Option<Decision> {

@@ -1,4 +1,4 @@
-//! Which suites ESP and AH take, and what each makes of packets and keying material.
+//! Suites that ESP and AH take, and what each makes of packets and keying material.
 
 use convoy_crypto::{Cipher, Integrity, MacAlg, Suite};
 use convoy_wire::{EspLayout, IpVersion, ah};
@@ -12,7 +12,7 @@ pub struct EspSuite {
     salt_bytes: u8,
 }
 
-/// Where an IV comes from.
+/// Source of an IV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IvKind {
     /// There is none.
@@ -27,7 +27,7 @@ pub(crate) enum IvKind {
     RandomShort,
 }
 
-/// Why ESP or AH does not take a suite.
+/// ESP or AH does not take a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnfitSuite {
@@ -158,7 +158,7 @@ impl IvKind {
         }
     }
 
-    /// Whether nobody may be able to predict it.
+    /// True if nobody may be able to predict it.
     pub(crate) const fn is_random(self) -> bool {
         matches!(self, Self::Random | Self::RandomShort)
     }

@@ -1,11 +1,12 @@
-//! What would become of a packet, worked out from a picture and touching nothing.
+//! Treatment that a packet would get, worked out from a picture and touching nothing.
 //!
 //! The pipelines decide the same for packets that are there; `tests/it/trace.rs` holds the two together.
 
 use convoy_wire::{FlowKey, IpVersion, ipv6};
 
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
-use crate::pipeline::{Now, why_uncovered};
+use crate::pipeline::why_uncovered;
 use crate::sa::{DfPolicy, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, SaSlot};
 use crate::selector::Direction;
 use crate::sequence::SequenceLimits;
@@ -30,7 +31,7 @@ pub struct Packet {
     pub interface: InterfaceId,
 }
 
-/// What becomes of a packet.
+/// Treatment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is sent through its SA.
@@ -42,7 +43,7 @@ pub enum Outcome {
     Fragmented {
         /// The longest fragment that passes, in bytes.
         room: usize,
-        /// How many there are.
+        /// Number of fragments.
         pieces: usize,
     },
     /// It came through the right SA and goes on to the plain side.
@@ -63,7 +64,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Why it is dropped, if it is.
+    /// Cause of the drop, if the packet is dropped.
     #[must_use]
     pub const fn reason(self) -> Option<DropReason> {
         match self {
@@ -76,21 +77,21 @@ impl Outcome {
 
 /// The way of a packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct PacketTrace {
     /// The policy that decides about it.
     pub decision: Option<Decision>,
     /// Its SA.
     pub slot: Option<SaSlot>,
-    /// What becomes of it.
+    /// Treatment of the packet.
     pub outcome: Outcome,
 }
 
 /// The way of a packet that leaves: RFC 4301 section 5.1.
 #[must_use]
-pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Way {
+pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> PacketTrace {
     let spd = picture.spd_of(spd);
     let decision = spd.and_then(|spd| spd.lookup(Direction::Outbound, &packet.flow));
-    let way = |slot, outcome| Way { decision, slot, outcome };
+    let way = |slot, outcome| PacketTrace { decision, slot, outcome };
     let reqid = match decision.map(|decision| decision.action) {
         Some(PolicyAction::Protect { reqid }) => reqid,
         Some(PolicyAction::Bypass) => return way(None, Outcome::Bypassed),
@@ -112,10 +113,17 @@ pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Wa
 
 /// The way of a packet that was in an authentic packet of the SA in `slot`: RFC 4301 section 5.2.
 #[must_use]
-pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now: Now) -> Way {
+pub fn inbound(
+    picture: &Snapshot,
+    spd: SpdId,
+    slot: SaSlot,
+    flow: &FlowKey,
+    now: Now,
+) -> PacketTrace {
     let spd = picture.spd_of(spd);
     let decision = spd.and_then(|spd| spd.lookup(Direction::Inbound, flow));
-    let dropped = |reason| Way { decision, slot: Some(slot), outcome: Outcome::Dropped(reason) };
+    let dropped =
+        |reason| PacketTrace { decision, slot: Some(slot), outcome: Outcome::Dropped(reason) };
     let Some(sa) = picture.inbound(slot) else { return dropped(DropReason::UnknownSpi) };
     if sa.lifetime.hard.reached(&sa.counters.usage, now).is_some() {
         return dropped(DropReason::LifetimeExpired);
@@ -128,20 +136,20 @@ pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now
             let is_from_tunnel = sa.mode == Mode::Tunnel && sa.interface == InterfaceId(0);
             let goes_on = is_from_tunnel && spd.is_some_and(|spd| spd.goes_on(flow));
             let outcome = if goes_on { Outcome::SentOn } else { Outcome::Accepted };
-            Way { decision, slot: Some(slot), outcome }
+            PacketTrace { decision, slot: Some(slot), outcome }
         }
         _ => dropped(DropReason::InnerPolicyMismatch),
     }
 }
 
-/// Whether a packet of an SA in transport mode is not its peer's, and no NAT explains it.
+/// True if a packet of an SA in transport mode is not its peer's, and no NAT explains it.
 fn is_between_others(sa: &InboundSpec, flow: &FlowKey) -> bool {
     let may_change = sa.encap.is_some() && !sa.from_peer_only;
     let is_peers = flow.src_addr() == sa.endpoints.remote || may_change;
     sa.mode == Mode::Transport && !is_peers
 }
 
-/// What the SA does with a packet of its own.
+/// Treatment that the SA gives a packet of its own.
 fn protect(sa: &OutboundSpec, packet: &Packet, now: Now) -> Outcome {
     let last = match sa.counters.sequence.get() {
         0 => sa.lease.used().get(),
@@ -207,7 +215,7 @@ fn lengths(sa: &OutboundSpec, payload: usize, room: usize) -> Option<Lengths> {
     })
 }
 
-/// Whether a packet fits the path, and what happens if not: RFC 4301 section 8.2.
+/// Compares a packet with the path, and says what happens if it does not fit: RFC 4301 section 8.2.
 fn fit(sa: &OutboundSpec, packet: &Packet) -> Outcome {
     let version = packet.flow.version;
     let udp = if sa.encap.is_some() { UDP_HEADER } else { 0 };

@@ -1,4 +1,4 @@
-//! How fast this machine is without any tunnel: TCP and UDP through two gateways that forward in
+//! Speed of this machine without any tunnel: TCP and UDP through two gateways that forward in
 //! the clear. `cargo run --release -p convoy-lab --example baseline [seconds]`
 
 use std::{sync::atomic::AtomicBool, time::Duration};

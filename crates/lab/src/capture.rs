@@ -1,4 +1,4 @@
-//! What passes an interface, written to a pcap file.
+//! Packets that pass an interface, written to a pcap file.
 
 use std::{
     fs::{File, OpenOptions},
@@ -28,7 +28,7 @@ use crate::{LabError, Namespace, error::Doing as _};
 const BATCH: usize = 32;
 /// Room for what arrives while the file is written, in bytes: 64 MiB.
 const BUFFER: usize = 64 << 20;
-/// How long a call may block before the flag is looked at.
+/// Longest time that a call may block before the flag is looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Longest packet the kernel hands over: 64 KiB and a link header.
 const LONGEST: usize = 65_536 + 64;
@@ -37,7 +37,7 @@ const LONGEST: usize = 65_536 + 64;
 const HEADER: PcapHeader =
     PcapHeader { link: LINK_ETHERNET, nanoseconds: true, snap: LONGEST as u32 };
 
-/// What to capture.
+/// Settings of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaptureConfig {
     /// Bytes kept of each packet, at most 65,600.
@@ -56,7 +56,7 @@ impl Default for CaptureConfig {
     }
 }
 
-/// What was captured.
+/// Counts of captured packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CaptureReport {
     /// Packets written to the file.
@@ -252,7 +252,7 @@ struct Work {
     report: CaptureReport,
 }
 
-/// What the kernel says about a packet beside its bytes.
+/// Facts that the kernel gives about a packet beside its bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Note {
     length: usize,

@@ -1,4 +1,4 @@
-//! Whether a captured wire carried anything in the clear.
+//! Search of a captured wire for packets in the clear.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ const READ_AT_ONCE: usize = 1 << 20;
 /// Packets in the clear that are described.
 const MOST_TOLD: usize = 16;
 
-/// What a wire carried.
+/// Counts of the packets that a wire carried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WireReport {
     /// ESP and AH packets, fragments included.
@@ -102,7 +102,7 @@ pub fn wire_report(capture: &Path, inner: &[IpNet]) -> Result<WireReport, LabErr
     }
 }
 
-/// What a frame is.
+/// Class of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Esp,
@@ -140,7 +140,7 @@ impl WireReport {
         }
     }
 
-    /// What was in the clear, in words: how many packets of which protocol, between whom.
+    /// Packets in the clear, in words: number, protocol, and the two ends.
     #[must_use]
     pub fn clear_in_words(&self) -> String {
         let mut kinds = BTreeMap::<String, u64>::new();

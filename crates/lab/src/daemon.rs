@@ -1,4 +1,4 @@
-//! What all IKE daemons of the laboratory need: files, a process that does not outlive its owner, and
+//! Parts that all IKE daemons of the laboratory need: files, a process that does not outlive its owner, and
 //! programs that answer and end.
 
 use std::{
@@ -24,7 +24,7 @@ use nix::{
 
 use crate::{LabError, Namespace, Program, error::Doing as _};
 
-/// Where programs are that are not in everybody's `PATH`.
+/// Folders of programs that are not in everybody's `PATH`.
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// Longest path of a UNIX socket in bytes (`sockaddr_un`), with its end.
 const SOCKET_PATH: usize = 108;

@@ -1,17 +1,17 @@
-//! What can go wrong in the laboratory.
+//! Errors of the laboratory.
 
 use std::{io, net::IpAddr, path::PathBuf};
 
 use convoy_host::netlink::Refusal;
 
-/// Why the laboratory could not be set up or used.
+/// The laboratory could not be set up or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// The system refused something.
     #[error("cannot {doing}: {}", system_words(.error))]
     System {
-        /// What was being done.
+        /// Action that failed.
         doing: String,
         /// The system's answer.
         #[source]
@@ -34,7 +34,7 @@ pub enum LabError {
     Connect {
         /// The peer.
         to: IpAddr,
-        /// Why.
+        /// Cause.
         #[source]
         error: io::Error,
     },
@@ -59,15 +59,15 @@ pub enum LabError {
     Program {
         /// The program, and what it was given.
         program: String,
-        /// How it ended, and what it printed.
+        /// Its end, and what it printed.
         said: String,
     },
     /// Something did not come in time.
     #[error("no {what} in time; {said}")]
     TimedOut {
-        /// What was waited for.
+        /// Event that was waited for.
         what: String,
-        /// What a log says about it.
+        /// Words of a log about it.
         said: String,
     },
     /// A UNIX socket's path would be too long.
@@ -81,7 +81,7 @@ pub enum LabError {
     Capture {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of the file.
         why: String,
     },
     /// A thread of the laboratory could not be started.

@@ -23,18 +23,18 @@ use crate::{
 
 /// The control socket in a daemon's folder.
 const SOCKET: &str = "pluto.ctl";
-/// What it logs and prints.
+/// File for what it logs and prints.
 const OUTPUT: &str = "pluto.log";
-/// Where it expects its helpers. Nothing else below that folder's parent is needed.
+/// Folder in which it expects its helpers. Nothing else below that folder's parent is needed.
 const HELPERS: &str = "/usr/libexec/ipsec";
 /// Puts a folder there, for one process and its children.
 const PLACE: &str = "mount -t tmpfs none /usr/libexec && mkdir /usr/libexec/ipsec && \
                      mount --bind \"$1\" /usr/libexec/ipsec && shift && exec \"$@\"";
-/// How long a daemon may take until it answers.
+/// Longest time that a daemon may take until it answers.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take to say farewell to its peers.
+/// Longest time for its farewell to its peers.
 const END: Duration = Duration::from_secs(20);
-/// How long an answer may take that waits for no peer.
+/// Longest time for an answer that waits for no peer.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ pub struct Conn {
     pub ids: [String; 2],
     /// The networks behind them; none for transport mode between the gateways.
     pub networks: Option<[IpNet; 2]>,
-    /// What both know.
+    /// Key that both know.
     pub secret: String,
     /// Algorithms of ESP, such as `aes_gcm128` or `aes128-sha2_256`.
     pub esp: String,
@@ -98,7 +98,7 @@ impl Conn {
     }
 }
 
-/// What an SA has carried, as the daemon tells it.
+/// Bytes that an SA has carried, as the daemon tells it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes received.
@@ -204,7 +204,7 @@ impl Libreswan {
         self.whack(&["--name", conn, "--terminate"], ANSWER).map(drop)
     }
 
-    /// What the SAs of a connection have carried; none when it has none.
+    /// Bytes that the SAs of a connection have carried; none when it has none.
     ///
     /// # Errors
     /// [`LabError::Program`] when the daemon does not answer.

@@ -26,7 +26,7 @@ use convoy_host::netlink::Rtnl;
 
 use crate::{LabError, Namespace, error::Doing as _};
 
-/// How long the kernel may take to notice a cable. It looks once a second at the slowest, on a host with time.
+/// Longest time that the kernel may take to notice a cable. It looks once a second at the slowest, on a host with time.
 const READY: Duration = Duration::from_secs(60);
 
 /// Interfaces get indices of our own choice, no two alike: the kernel brings up a veth pair without
@@ -36,7 +36,7 @@ static NEXT_INDEX: AtomicU32 = AtomicU32::new(1000);
 /// One end of a virtual cable.
 #[derive(Debug)]
 pub struct End<'a> {
-    /// Where the interface goes.
+    /// Receives the interface.
     pub namespace: &'a Namespace,
     /// Its name there, up to 15 bytes.
     pub link: &'a str,

@@ -1,4 +1,4 @@
-//! How busy this machine is. Loss and times mean something only together with that.
+//! Load of this machine. Loss and times mean something only together with that.
 
 use std::{
     num::NonZero,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long one look takes: some time slices of whoever else wants the processors.
+/// Time that one look takes: some time slices of whoever else wants the processors.
 const LOOK: Duration = Duration::from_millis(40);
 /// A gap between two readings of the clock that no interrupt explains.
 const GAP: Duration = Duration::from_micros(500);

@@ -20,7 +20,7 @@ use nix::{
 
 use crate::{LabError, error::Doing as _};
 
-/// Where named namespaces are mounted, so that `ip netns` sees them.
+/// Folder in which named namespaces are mounted, so that `ip netns` sees them.
 pub(crate) const NAMED: &str = "/run/netns";
 /// The calling thread's own namespace. (`/proc/self` would be that of the first thread.)
 const OWN: &str = "/proc/thread-self/ns/net";

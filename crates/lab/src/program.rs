@@ -13,7 +13,7 @@ use nix::{
 
 use crate::{LabError, Namespace, error::Doing as _};
 
-/// How long a dropped program may take to end by itself.
+/// Longest time that a dropped program may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -39,7 +39,7 @@ impl Program {
         &mut self.child
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
     /// [`LabError::System`] when the system does not say.

@@ -8,7 +8,7 @@ use nix::{
     unistd::{getegid, geteuid},
 };
 
-/// Why an ordinary user cannot have a laboratory here. The process is still good for everything
+/// An ordinary user cannot have a laboratory here. The process is still good for everything
 /// that needs no namespace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,14 +36,14 @@ pub enum RootlessError {
     Map {
         /// The file.
         file: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         error: io::Error,
     },
     /// The namespace was made, but nothing may be mounted in it.
     #[error("cannot mount a private /run: {error}{}", apparmor_hint())]
     Mount {
-        /// Why.
+        /// Cause.
         #[source]
         error: io::Error,
     },

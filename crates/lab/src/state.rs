@@ -1,4 +1,4 @@
-//! What there is on the host, to be compared before and after.
+//! State of the host, to be compared before and after.
 
 use std::{collections::BTreeSet, fs, io};
 
@@ -41,7 +41,7 @@ impl HostState {
         Ok(Self { items })
     }
 
-    /// What a later state has more or less than this one, one line for each difference.
+    /// Lists what a later state has more or less than this one, one line for each difference.
     #[must_use]
     pub fn differences(&self, later: &Self) -> Vec<String> {
         let appeared = later.items.difference(&self.items).map(|item| format!("left: {item}"));

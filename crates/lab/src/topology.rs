@@ -37,7 +37,7 @@ pub enum Family {
     V6,
 }
 
-/// How to build a topology.
+/// Settings of a topology.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyConfig {
     /// MTU of the wire in bytes; below 1280 the wire has no IPv6.

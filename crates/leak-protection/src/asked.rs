@@ -1,4 +1,4 @@
-//! How many questions the kernel asked.
+//! Number of questions that the kernel asked.
 
 use std::{collections::BTreeMap, io};
 
@@ -6,7 +6,7 @@ use convoy_netlink::queue::{self, Handed};
 
 use crate::{Questions, queues::Kind};
 
-/// What the kernel counts of questions about packets of one direction.
+/// The kernel's counters of questions about packets of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Packets that it asked about.
@@ -23,14 +23,14 @@ pub struct Asked {
 pub struct AskedTotal {
     /// From near to far, and from far to near.
     both: [Asked; 2],
-    /// What each queue said last.
+    /// Last counters of each queue.
     last: [Handed; Kind::ALL.len()],
     /// The number of the listener whose counters these were.
     listeners: u64,
 }
 
 impl AskedTotal {
-    /// What was asked about packets from near to far, and from far to near.
+    /// Counts of questions about packets from near to far, and from far to near.
     #[must_use]
     pub const fn both(&self) -> [Asked; 2] {
         self.both
@@ -40,7 +40,7 @@ impl AskedTotal {
     /// number that changes whenever a [`Listener`](crate::Listener) is opened there, and none while one is being opened.
     ///
     /// # Errors
-    /// Those of `/proc`.
+    /// Fails if `/proc` cannot be read.
     pub fn follow(
         &mut self,
         questions: &Questions,

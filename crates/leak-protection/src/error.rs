@@ -1,9 +1,9 @@
-//! What can go wrong.
+//! Errors of leak protection.
 
 use convoy_netlink::Refusal;
 use ipnet::IpNet;
 
-/// Why packets could not be protected from leaking, or not set free.
+/// Packets could not be protected from leaking, or not set free.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeakProtectionError {
@@ -16,7 +16,7 @@ pub enum LeakProtectionError {
     /// The process has not the right.
     #[error("the kernel does not let this process {doing}: CAP_NET_ADMIN is needed")]
     Denied {
-        /// What was to be done.
+        /// Operation that was refused.
         doing: &'static str,
     },
     /// The table is another process's.
@@ -31,11 +31,11 @@ pub enum LeakProtectionError {
     /// The packet filter refused.
     #[error("cannot {doing} table inet {table} of the packet filter: {refusal}")]
     Table {
-        /// What was to be done.
+        /// Operation that was refused.
         doing: &'static str,
         /// Its name.
         table: String,
-        /// Why not.
+        /// The kernel's reason.
         #[source]
         refusal: Refusal,
     },
@@ -47,7 +47,7 @@ pub enum LeakProtectionError {
     Queue {
         /// Its number.
         number: u16,
-        /// Why not.
+        /// The kernel's reason.
         #[source]
         refusal: Refusal,
     },
@@ -58,15 +58,15 @@ pub enum LeakProtectionError {
          --interface NAME"
     )]
     Asked,
-    /// What flows remember cannot be cleared.
+    /// Answers that flows remember cannot be cleared.
     #[error("cannot clear what flows remember of earlier policies (nf_conntrack_netlink): {0}")]
     Flows(#[source] Refusal),
     /// The rules that lead to routing tables were refused.
     #[error("cannot {doing} the ip rules of leak protection: {refusal}")]
     Rule {
-        /// What was to be done.
+        /// Operation that was refused.
         doing: &'static str,
-        /// Why not.
+        /// The kernel's reason.
         #[source]
         refusal: Refusal,
     },
@@ -78,18 +78,18 @@ pub enum LeakProtectionError {
     Link {
         /// Its name.
         name: String,
-        /// Why not.
+        /// The kernel's reason.
         #[source]
         refusal: Refusal,
     },
     /// The routing tables refused.
     #[error("cannot {doing} the route to {network}{}: {refusal}", and_more(*.more))]
     Route {
-        /// What was to be done.
+        /// Operation that was refused.
         doing: &'static str,
-        /// Where it leads.
+        /// Destination of the route.
         network: IpNet,
-        /// Why not.
+        /// The kernel's reason.
         #[source]
         refusal: Refusal,
         /// Others that failed.
@@ -98,7 +98,7 @@ pub enum LeakProtectionError {
 }
 
 impl LeakProtectionError {
-    /// What the kernel said, if it refused.
+    /// Error of the kernel, if it refused.
     #[must_use]
     pub const fn refusal(&self) -> Option<&Refusal> {
         match self {
@@ -114,7 +114,7 @@ impl LeakProtectionError {
         }
     }
 
-    /// Whether the kernel refused because this process has not the right.
+    /// True if the kernel refused because this process has not the right.
     #[must_use]
     pub const fn is_denied(&self) -> bool {
         matches!(self, Self::Denied { .. })

@@ -1,4 +1,4 @@
-//! What on this host works against leak protection, or keeps packets from tunnels: others' routes, and settings.
+//! Others' routes, and settings, that work against leak protection on this host, or keep packets from tunnels.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ pub struct Lookup {
     pub ahead_of: u32,
 }
 
-/// What the kernel shows, as far as [`findings`] wants to know it.
+/// State of the kernel, as far as [`findings`] wants to know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Look {
     /// All routes.
@@ -105,7 +105,7 @@ impl Look {
 pub enum Finding {
     /// A route in the main table leads past the TUN interface.
     MainRoute {
-        /// Where the route leads.
+        /// Destination of the route.
         route: IpNet,
         /// Through which interface.
         link: String,
@@ -143,7 +143,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Whether it leads protected packets past the TUN interface, so that leak protection drops them.
+    /// True if it leads protected packets past the TUN interface, so that leak protection drops them.
     #[must_use]
     pub const fn leads_past(&self) -> bool {
         matches!(self, Self::MainRoute { .. } | Self::RuleAhead { .. })
@@ -187,7 +187,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What of all that is shown works against these protected networks, each at most once
+/// All that works against these protected networks in what is shown, each at most once
 /// for every route, interface or peer; in a fixed order.
 #[must_use]
 pub fn findings(look: &Look, config: &Config, protected: &[IpNet]) -> Vec<Finding> {
@@ -214,7 +214,7 @@ pub fn findings(look: &Look, config: &Config, protected: &[IpNet]) -> Vec<Findin
     found.into_iter().collect()
 }
 
-/// What is wrong with one route, if anything is.
+/// The fault of one route, if it has any.
 fn route_finding(
     look: &Look,
     config: &Config,

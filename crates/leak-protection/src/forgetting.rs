@@ -13,7 +13,7 @@ use convoy_netlink::{Refusal, conntrack::Conntrack};
 
 use crate::LeakProtectionError;
 
-/// How long is waited for it: of few flows it takes less.
+/// Longest wait for the clearing; few flows take less.
 const SOON: Duration = Duration::from_millis(50);
 
 /// The marks of flows in one network namespace.
@@ -27,7 +27,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Those of the calling thread's network namespace.
+    /// Opens the flows of the calling thread's network namespace.
     pub(crate) fn open() -> Result<Self, LeakProtectionError> {
         let flows = Conntrack::open().map_err(LeakProtectionError::Netlink)?;
         Ok(Self { flows: Arc::new(Mutex::new(flows)), clearing: None, bits: 0 })
@@ -57,7 +57,8 @@ impl Flows {
         Ok(())
     }
 
-    /// Whether all that is due is cleared: begins with it, and waits a moment. What failed is begun again by the next call.
+    /// True if all that is due is cleared. Begins the clearing, and waits a moment. What failed is begun again by the next
+    /// call.
     pub(crate) fn are_cleared(&mut self) -> Result<bool, LeakProtectionError> {
         if self.bits != 0 && self.clearing.is_none() {
             self.begin()?;

@@ -14,7 +14,7 @@ use crate::{
     Config, LeakProtectionError, Marks, Policies, Verdict, chains::rewritten::NOTES, marks::Noted,
 };
 
-/// What it takes to enter flows.
+/// Netlink sockets by which flows are entered into the kernel's table.
 #[derive(Debug)]
 pub(crate) struct Hidden {
     table: String,
@@ -29,7 +29,8 @@ impl Hidden {
         Ok(Self { table: config.table(), nft, flows })
     }
 
-    /// What becomes of a packet. Where policies tell packets apart they are asked about it as it is now, as a kernel would.
+    /// Verdict on a packet, and the answer to the kernel. Where policies tell packets apart they are asked about it as it
+    /// is now, as a kernel would.
     pub(crate) fn answer(
         &mut self,
         marks: Marks,
@@ -58,7 +59,7 @@ impl Hidden {
         (verdict, Answer::Drop)
     }
 
-    /// What a rule noted of the packet's flow.
+    /// The note of the packet's flow that a rule left.
     fn note(&mut self, question: &Question<'_>) -> Option<Note> {
         let is_v4 = question.packet.first()? >> 4 == 4;
         let notes = NOTES.into_iter().find(|notes| notes.is_v4 == is_v4)?;

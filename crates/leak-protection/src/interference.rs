@@ -1,4 +1,4 @@
-//! What others on this host do to the marks and the flows that leak protection needs.
+//! Rules and flow tables of others on this host that disturb the marks and the flows that leak protection needs.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -33,7 +33,7 @@ const BRIDGE: u8 = 7;
 const IPV6: u8 = 10;
 /// `NF_NETDEV_EGRESS`.
 const EGRESS: u32 = 1;
-/// What names of tables begin with that fit TCP connections to tunnels.
+/// Beginning of the names of tables that fit TCP connections to tunnels.
 const MSS: &str = "convoy-mss-";
 
 /// Something that others do to what leak protection needs. Its `Display` says what is wrong, where, and what would be
@@ -43,7 +43,7 @@ const MSS: &str = "convoy-mss-";
 pub enum Interference {
     /// A rule of the packet filter writes bits of packets' marks that leak protection uses.
     WritesMark {
-        /// Where the rule is.
+        /// Chain that the rule is in.
         chain: ChainName,
         /// The bits.
         bits: u32,
@@ -52,7 +52,7 @@ pub enum Interference {
     },
     /// One writes bits of flows' marks.
     WritesFlow {
-        /// Where the rule is.
+        /// Chain that the rule is in.
         chain: ChainName,
         /// The bits.
         bits: u32,
@@ -77,19 +77,19 @@ pub enum Interference {
     },
     /// Packets are kept from being tracked as flows.
     Untracked {
-        /// Where the rule is.
+        /// Chain that the rule is in.
         chain: ChainName,
     },
     /// A rule asks whether the kernel's own IPsec opened a packet, or is to protect it.
     AsksForIpsec {
-        /// Where the rule is.
+        /// Chain that the rule is in.
         chain: ChainName,
         /// The TUN interface.
         tun: String,
     },
     /// Some rules may do any of that.
     NotUnderstood {
-        /// How many.
+        /// Number of such rules.
         rules: usize,
     },
 }
@@ -237,7 +237,7 @@ impl Used {
         })
     }
 
-    /// Those that matter at one place.
+    /// Bits that matter at one place, with their keys.
     fn of_packets(&self, family: u8, (hook, priority): (u32, i32)) -> [(&'static str, u32); 2] {
         let is_ip = matches!(family, INET | IPV4 | IPV6);
         let (exempts, decides) = match hook {
@@ -259,7 +259,7 @@ impl Used {
     }
 }
 
-/// Whether a table is neither leak protection's own nor one beside it.
+/// True if a table is neither leak protection's own nor one beside it.
 pub(crate) fn is_others(table: &str, own: &str) -> bool {
     table != own && !table.starts_with(MSS)
 }
@@ -303,8 +303,8 @@ fn of_ruleset(ruleset: &Ruleset, used: &Used, asks: bool) -> BTreeSet<Interferen
     found
 }
 
-/// What a rule of others selects by bits that leak protection uses. One that compares a whole mark, as most do, with a
-/// small number leaves marked packets alone.
+/// Interference by another's rule, if it selects packets by bits that leak protection uses. One that compares a whole mark,
+/// as most do, with a small number leaves marked packets alone.
 fn of_rule(rule: &RuleMessage, family: Family, used: &Used) -> Option<Interference> {
     let (mut priority, mut value, mut mask, mut is_ours) = (0, None, u32::MAX, false);
     for attribute in &rule.attributes {

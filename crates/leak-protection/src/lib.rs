@@ -25,8 +25,8 @@
 //!
 //! The policies of a site without IKE daemons are given as [`PrefixSets`] ([`LeakProtection`]): there everything between
 //! near and far is held, whichever way it goes. Those of daemons, and those of the site beside them, come and go one by
-//! one ([`PolicyProtection`]), and what none of them means passes. Each is for packets of one [`Way`], which has near, far
-//! and mixed prefixes of its own: what leaves, what comes in for this host, and what comes in for others.
+//! one ([`PolicyProtection`]), and what none of them means passes. Each is for packets of one [`PolicyDirection`], which
+//! has near, far and mixed prefixes of its own: what leaves, what comes in for this host, and what comes in for others.
 //!
 //! A second lock of `ip rule`s and routes, ahead of the tables of others, holds what is protected where somebody empties
 //! the packet filter while no gateway runs.
@@ -49,6 +49,7 @@ mod hidden;
 mod interference;
 mod links;
 mod marks;
+mod policy_direction;
 mod policy_prefixes;
 mod policy_protection;
 mod prefix_sets;
@@ -59,7 +60,6 @@ mod second_lock;
 mod standing;
 mod table;
 mod tracked;
-mod way;
 
 use std::net::IpAddr;
 
@@ -73,6 +73,7 @@ pub use self::{
     findings::{Finding, Look, Lookup, findings},
     interference::{Interference, interferences},
     marks::{Marks, Verdict},
+    policy_direction::PolicyDirection,
     policy_prefixes::Policy,
     policy_protection::{Changed, PolicyProtection},
     prefix_sets::{Held, PrefixSets, Sides},
@@ -80,7 +81,6 @@ pub use self::{
     standing::Repaired,
     table::Drops,
     tracked::{Fill, Others, Tracked, connections, has_legacy_rules, others},
-    way::Way,
 };
 use self::{
     policy_prefixes::PolicyPrefixes,
@@ -92,24 +92,24 @@ use self::{
     table::Table,
 };
 
-/// Where leak protection stands.
+/// Settings of leak protection around one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The TUN interface; it need not exist yet. The table is named after it.
     pub tun: LinkName,
-    /// What the gateway's own packets bear.
+    /// Mark of the gateway's own packets.
     pub mark: Mark,
     /// The user of the gateway. Packets with its mark are exempt if a socket of this user or of root sent them: many
     /// programs that everybody may run can set marks (from Linux 5.17 on, those with `CAP_NET_RAW`).
     pub user: u32,
     /// UDP port that ESP comes to.
     pub udp_port: u16,
-    /// How packets are led into the TUN interface.
+    /// Means by which packets are led into the TUN interface.
     pub leads: Lead,
     /// An interface whose packets the gateway itself forwards, and never the kernel. Then the TUN interface is for what the
     /// host itself sends to far networks, and leak protection leads it there.
     pub forwarding: Option<LinkName>,
-    /// How packets of mixed prefixes are asked about, if there are any.
+    /// Settings of questions about packets of mixed prefixes, if there are any.
     pub questions: Questions,
 }
 
@@ -131,7 +131,7 @@ impl Config {
     }
 }
 
-/// How packets are led into the TUN interface.
+/// Means by which packets are led into the TUN interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Lead {
     /// By routes to far networks, which others lay. Where questions are asked, leak protection lays them.
@@ -172,20 +172,20 @@ impl LeakProtection {
         Ok(Self { standing, sets, covers })
     }
 
-    /// What it protects.
+    /// Prefixes that it protects.
     #[must_use]
     pub fn sets(&self) -> &PrefixSets {
         &self.sets
     }
 
-    /// Whether the kernel asks about some packets, and a [`Listener`] has to answer. Then the routes to far networks are
+    /// True if the kernel asks about some packets, and a [`Listener`] has to answer. Then the routes to far networks are
     /// this one's, too.
     #[must_use]
     pub fn asks(&self) -> bool {
         self.standing.asks()
     }
 
-    /// Whether the second lock is left open, as there are too many near prefixes: then the table of the packet filter alone
+    /// True if the second lock is left open, as there are too many near prefixes: then the table of the packet filter alone
     /// holds packets.
     #[must_use]
     pub fn has_one_lock_only(&self) -> bool {
@@ -198,7 +198,7 @@ impl LeakProtection {
         self.standing.port()
     }
 
-    /// Whether an address is a far one.
+    /// True if an address is a far one.
     #[must_use]
     pub fn is_far(&self, address: IpAddr) -> bool {
         let [_, far4, _, _, far6, ..] = &self.covers;
@@ -319,7 +319,7 @@ pub fn take_away(config: Config) -> Result<bool, LeakProtectionError> {
     remove_routes(config).map(|()| stood)
 }
 
-/// Whether the kernel would ask about some packets of these policies, if there were no others.
+/// True if the kernel would ask about some packets of these policies, if there were no others.
 #[must_use]
 pub fn would_ask(policies: &[Policy]) -> bool {
     let mut prefixes = PolicyPrefixes::default();
@@ -339,7 +339,7 @@ pub fn far(config: Config) -> Result<Vec<IpNet>, LeakProtectionError> {
     Ok([of(&far4, true), of(&far6, false)].concat())
 }
 
-/// Whether leak protection that stands around an interface asks about some packets, in the calling thread's network
+/// True if leak protection that stands around an interface asks about some packets, in the calling thread's network
 /// namespace.
 ///
 /// # Errors
@@ -349,7 +349,7 @@ pub fn asks(config: Config) -> Result<bool, LeakProtectionError> {
     Ok(table::asks(covers.each_ref()))
 }
 
-/// Whether leak protection stands around an interface, in the calling thread's network namespace.
+/// True if leak protection stands around an interface, in the calling thread's network namespace.
 ///
 /// # Errors
 /// [`LeakProtectionError`] when there is no packet filter, or this process may not look.

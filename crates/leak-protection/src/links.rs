@@ -20,14 +20,14 @@ use crate::{Config, LeakProtectionError};
 const INET_CONF: u16 = 1;
 const SRC_VALID_MARK: u16 = 24;
 
-/// Which interfaces' filters are to look at marks.
+/// Interfaces whose filters are to look at marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LooksAtMarks {
-    /// Those of none.
+    /// Filters of no interface.
     Nowhere,
     /// That of the TUN interface.
     Tun,
-    /// Those of all.
+    /// Filters of all interfaces.
     Everywhere,
 }
 
@@ -82,7 +82,7 @@ fn name_of(link: &LinkMessage) -> Option<&str> {
     })
 }
 
-/// Whether the interface's own setting is on; none if it has no IPv4.
+/// True if the interface's own setting is on; none if it has no IPv4.
 fn looks_at_marks(link: &LinkMessage) -> Option<bool> {
     let specs = link.attributes.iter().filter_map(|attribute| match attribute {
         LinkAttribute::AfSpecUnspec(specs) => Some(specs),

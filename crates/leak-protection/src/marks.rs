@@ -3,7 +3,7 @@
 use convoy_host::Mark;
 use convoy_netlink::nft::flow::{Bits, FlowDirection};
 
-/// What was answered about packets of a flow.
+/// Answer about packets of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// They pass in clear.
@@ -14,7 +14,7 @@ pub enum Verdict {
     Discard,
 }
 
-/// What marks say about a packet.
+/// Meaning of the marks of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Noted {
     /// It leaves in clear.
@@ -25,19 +25,19 @@ pub(crate) enum Noted {
     Here,
 }
 
-/// What a packet bears that came out of the TUN interface, where packets are routed by marks alone: the reverse path
+/// Mark of a packet that came out of the TUN interface, where packets are routed by marks alone: the reverse path
 /// filter finds the way back by it. No flow remembers it.
 const OUT_OF_TUNNEL: u32 = 4;
-/// What a packet bears that came in by another interface than the TUN interface and is to be protected. The reverse path
+/// Mark of a packet that came in by another interface than the TUN interface and is to be protected. The reverse path
 /// filter may look at it, and the way back to its sender is not that into the tunnel.
 const PROTECT_FORWARDED: u32 = 5;
 
-/// What a packet bears that NAT gave the addresses of a protected one, behind routing: its flow is in the kernel's table,
+/// Mark of a packet that NAT gave the addresses of a protected one, behind routing: its flow is in the kernel's table,
 /// or is not yet. It is fresh where prefixes alone say that it is protected.
 const REWRITTEN: u32 = 6;
 const REWRITTEN_FIRST: u32 = 7;
 
-/// What a packet bears, ahead of routing, that is to be dropped and remembered.
+/// Mark, ahead of routing, of a packet that is to be dropped and remembered.
 const DISCARDED: u32 = 6;
 
 /// A packet that NAT gave the addresses of a protected one.
@@ -62,15 +62,15 @@ impl Noted {
     }
 }
 
-/// Where in marks answers are kept: four bits of those of packets, twelve of those of flows.
+/// Bits of marks in which answers are kept: four of those of packets, twelve of those of flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
     packet: u32,
     flow: u32,
 }
 
-/// Which policies an answer is from: answers of an earlier epoch are not believed. Its highest bit is always set, so
-/// that small numbers, which others like to give flows, are answers of no epoch.
+/// Generation of policies that an answer is from: answers of an earlier one are not believed. Its highest bit is always
+/// set, so that small numbers, which others like to give flows, are answers of no epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Epoch(u8);
 
@@ -132,7 +132,7 @@ impl Marks {
         FLOW << self.flow
     }
 
-    /// What a packet of this host bears that was answered for; none for one that is dropped.
+    /// Mark of a packet of this host that was answered for; none for one that is dropped.
     #[must_use]
     pub const fn of_answer(self, verdict: Verdict) -> Option<Mark> {
         let noted = match verdict {
@@ -152,7 +152,7 @@ impl Marks {
         Some(Mark { value, mask })
     }
 
-    /// What a packet bears that came in in clear, and that this host may take.
+    /// Mark of a packet that came in in clear, and that this host may take.
     #[must_use]
     pub const fn of_arrival(self) -> Mark {
         let Bits { mask, value } = self.noted(Noted::Here);
@@ -195,7 +195,7 @@ impl Marks {
         Bits { mask: self.of_packets(), value: (value | whole) << self.packet }
     }
 
-    /// Whether a mark says so, and of what kind the packet is.
+    /// Kind of a packet that NAT gave such addresses, by its mark; none for others.
     pub(crate) const fn rewritten_of(self, mark: u32) -> Option<Rewritten> {
         let bits = (mark & self.of_packets()) >> self.packet;
         let is_whole = bits & FRESH != 0;
@@ -211,7 +211,7 @@ impl Marks {
         Bits { mask, value: if is_fresh { mask } else { 0 } }
     }
 
-    /// What a flow remembers of packets of one direction.
+    /// Bits that a flow remembers of packets of one direction.
     pub(crate) const fn of_flow(self, direction: FlowDirection, noted: Noted) -> Bits {
         let shift = match direction {
             FlowDirection::Original => self.flow,

@@ -6,24 +6,24 @@ use convoy_netlink::nft::{Cover, Difference, Range, number};
 use ipnet::IpNet;
 
 use crate::{
-    Held, Verdict, Way,
+    Held, PolicyDirection, Verdict,
     prefix_sets::{Covers, Differences, Shown, of_way},
     table::SETS,
 };
 
-/// What a policy says about packets between two networks.
+/// Treatment of packets between two networks, as one policy has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Policy {
     /// The network on this side; bits beyond the prefix are ignored.
     pub local: IpNet,
     /// The one on the far side.
     pub remote: IpNet,
-    /// Whether all packets between the two are meant, and not some protocol or ports only.
+    /// True if all packets between the two are meant, and not some protocol or ports only.
     pub is_whole: bool,
-    /// What becomes of them.
+    /// Action for these packets.
     pub verdict: Verdict,
-    /// Which way they go; none for all.
-    pub way: Option<Way>,
+    /// Direction of these packets; none for all.
+    pub way: Option<PolicyDirection>,
 }
 
 impl Policy {
@@ -35,7 +35,7 @@ impl Policy {
         self.local.addr().is_ipv4()
     }
 
-    fn goes(&self, way: Way) -> bool {
+    fn goes(&self, way: PolicyDirection) -> bool {
         self.way.is_none_or(|only| only == way)
     }
 
@@ -54,7 +54,7 @@ pub(crate) struct PolicyPrefixes {
     ways: [Families; 3],
 }
 
-/// Those of one way.
+/// Prefixes of one way, by IP version.
 #[derive(Debug, Clone, Default)]
 struct Families {
     v4: OfFamily,
@@ -69,7 +69,7 @@ struct Counted {
     size: Size,
 }
 
-/// How much a cover covers: of two covers one of which lies within the other, those of one size are equal.
+/// Extent of a cover: of two covers one of which lies within the other, those of one size are equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Size {
     /// Sum of the distances between both ends of ranges.
@@ -77,7 +77,7 @@ struct Size {
     ranges: usize,
 }
 
-/// What policies say of one far prefix.
+/// State of one far prefix.
 #[derive(Debug, Clone, Default)]
 struct Far {
     /// Policies that hold some of what is sent there.
@@ -88,7 +88,7 @@ struct Far {
     whole: Counted,
     /// An earlier life left it closed.
     is_left: bool,
-    /// How much of the near side policies hold all for, those for wider far prefixes included.
+    /// Extent of the near side that policies hold all for, those for wider far prefixes included.
     reach: Size,
 }
 
@@ -103,7 +103,7 @@ struct OfFamily {
     /// Near and far networks that an earlier life left closed.
     left: BTreeSet<IpNet>,
     far_left: BTreeSet<IpNet>,
-    /// What the last change ended of that.
+    /// Prefixes of these that the last change ended.
     ended: Ended,
     far_cover: Cover,
     mixed_cover: Cover,
@@ -116,7 +116,7 @@ struct Ended {
     far: Vec<IpNet>,
 }
 
-/// What changes of the near, far and mixed prefixes of one family.
+/// Changes of the near, far and mixed prefixes of one family.
 type Notes<'a> = &'a mut [Difference];
 
 const NEAR: usize = 0;
@@ -140,28 +140,32 @@ impl PolicyPrefixes {
         (differences, did_ask || is_other || policies().any(|policy| self.asks_about(policy)))
     }
 
-    /// Whether some of the packets that a policy means are held, whichever way they go.
+    /// True if some of the packets that a policy means are held, whichever way they go.
     fn holds_some_of(&self, policy: &Policy) -> bool {
         let (local, remote) = (range(&policy.local.trunc()), range(&policy.remote.trunc()));
-        let is_held = |way: Way, source, destination| {
+        let is_held = |way: PolicyDirection, source, destination| {
             let families = self.ways.get(way.place());
             families.is_some_and(|Families { v4, v6 }| {
                 let family = if policy.is_v4() { v4 } else { v6 };
                 let (near, far) = match way {
-                    Way::Out => (source, destination),
-                    Way::In | Way::Forward => (destination, source),
+                    PolicyDirection::Out => (source, destination),
+                    PolicyDirection::In | PolicyDirection::Forward => (destination, source),
                 };
                 family.near.cover.overlaps(near) && family.far_cover.overlaps(far)
             })
         };
-        let mut meant = Way::ALL.into_iter().filter(|way| policy.goes(*way));
+        let mut meant = PolicyDirection::ALL.into_iter().filter(|way| policy.goes(*way));
         meant.any(|way| match way {
-            Way::Out => Way::ALL.into_iter().any(|way| is_held(way, local, remote)),
-            // What is for this host is not for others.
-            Way::In => [Way::Out, Way::In].into_iter().any(|way| is_held(way, remote, local)),
-            Way::Forward => {
-                [Way::Out, Way::Forward].into_iter().any(|way| is_held(way, remote, local))
+            PolicyDirection::Out => {
+                PolicyDirection::ALL.into_iter().any(|way| is_held(way, local, remote))
             }
+            // What is for this host is not for others.
+            PolicyDirection::In => [PolicyDirection::Out, PolicyDirection::In]
+                .into_iter()
+                .any(|way| is_held(way, remote, local)),
+            PolicyDirection::Forward => [PolicyDirection::Out, PolicyDirection::Forward]
+                .into_iter()
+                .any(|way| is_held(way, remote, local)),
         })
     }
 
@@ -193,7 +197,7 @@ impl PolicyPrefixes {
         (differences, ended)
     }
 
-    /// What an earlier life protected stays held as a whole, until policies name it again. Where policies hold all of it
+    /// Keeps what an earlier life protected held as a whole, until policies name it again. Where policies hold all of it
     /// anyway, they alone count.
     pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
         self.noting(|family, Which { way, is_v4 }, notes| {
@@ -218,7 +222,7 @@ impl PolicyPrefixes {
         })
     }
 
-    /// What an earlier life left is held no more.
+    /// Ends the hold on what an earlier life left.
     pub(crate) fn settle(&mut self) -> Differences {
         self.noting(|family, _, notes| {
             let left = family.left_far().collect::<Vec<_>>();
@@ -233,7 +237,7 @@ impl PolicyPrefixes {
         self.families().flat_map(OfFamily::left_far).collect()
     }
 
-    /// What is held there, whatever policies say.
+    /// Prefixes that an earlier life left held, whatever policies say.
     pub(crate) fn held(&self) -> Held {
         let mut covers = Covers::default();
         for (family, covers) in self.families().zip(covers.chunks_exact_mut(3)) {
@@ -243,14 +247,15 @@ impl PolicyPrefixes {
         Held::of(covers)
     }
 
-    /// Whether nothing is held.
+    /// True if nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.families().all(|family| family.near.nets.is_empty())
     }
 
-    /// Whether the kernel asks about some of the packets that a policy means.
+    /// True if the kernel asks about some of the packets that a policy means.
     pub(crate) fn asks_about(&self, policy: &Policy) -> bool {
-        let ways = Way::ALL.into_iter().zip(&self.ways).filter(|(way, _)| policy.goes(*way));
+        let ways =
+            PolicyDirection::ALL.into_iter().zip(&self.ways).filter(|(way, _)| policy.goes(*way));
         let mut families =
             ways.map(|(_, Families { v4, v6 })| if policy.is_v4() { v4 } else { v6 });
         let (from, to) = range(&policy.remote.trunc());
@@ -275,7 +280,7 @@ impl PolicyPrefixes {
     fn noting(&mut self, work: impl Fn(&mut OfFamily, Which, Notes<'_>)) -> Differences {
         let mut differences = Differences::default();
         let mut notes = differences.chunks_exact_mut(3);
-        for (way, Families { v4, v6 }) in Way::ALL.into_iter().zip(&mut self.ways) {
+        for (way, Families { v4, v6 }) in PolicyDirection::ALL.into_iter().zip(&mut self.ways) {
             for (is_v4, family) in [(true, v4), (false, v6)] {
                 work(family, Which { way, is_v4 }, notes.next().unwrap_or_default());
             }
@@ -287,7 +292,7 @@ impl PolicyPrefixes {
 /// A way and an IP version.
 #[derive(Clone, Copy)]
 struct Which {
-    way: Way,
+    way: PolicyDirection,
     is_v4: bool,
 }
 
@@ -395,7 +400,7 @@ impl OfFamily {
         }
     }
 
-    /// What the last change ended of what an earlier life left is left again.
+    /// Holds again the prefixes of an earlier life that the last change ended.
     fn leave_again(&mut self, concerned: &mut Concerned, notes: Notes<'_>) {
         let Ended { near, far } = core::mem::take(&mut self.ended);
         for near in near {
@@ -474,7 +479,7 @@ impl OfFamily {
         }
     }
 
-    /// Whether packets to a far prefix, and not to one within it that policies name, have to be asked about.
+    /// True if packets to a far prefix, and not to one within it that policies name, have to be asked about.
     fn is_mixed(&self, net: IpNet) -> bool {
         let Some(far) = self.far.get(&net) else { return false };
         far.reach != self.near.size
@@ -483,7 +488,7 @@ impl OfFamily {
             })
     }
 
-    /// What is far of a prefix, and what of that is mixed: of several prefixes around an address the longest decides.
+    /// Far and mixed ranges within a prefix: of several prefixes around an address the longest decides.
     fn ranges_within(&self, net: IpNet) -> (Vec<Range>, Vec<Range>) {
         let (mut far, mut mixed) = (Cover::default(), Cover::default());
         let note = &mut Difference::default();
@@ -655,7 +660,7 @@ mod tests {
     }
 
     /// A policy of one way.
-    fn one_way(way: Way, local: &str, remote: &str) -> Policy {
+    fn one_way(way: PolicyDirection, local: &str, remote: &str) -> Policy {
         Policy { way: Some(way), ..protect(local, remote) }
     }
 
@@ -665,23 +670,23 @@ mod tests {
         let mut come = |way, local, remote| prefixes.change(&[one_way(way, local, remote)], &[]).1;
         let [near, far] = ["10.1.0.0/16", "10.2.0.0/16"];
         // A daemon's tunnels, one after the other.
-        for way in Way::ALL {
+        for way in PolicyDirection::ALL {
             assert!(!come(way, near, far) && !come(way, "10.5.0.0/16", "10.6.0.0/16"), "{way:?}");
         }
         // Between the networks of two policies packets were asked about.
-        for way in Way::ALL {
+        for way in PolicyDirection::ALL {
             assert!(come(way, near, "10.6.0.0/16"), "{way:?}");
         }
         // Those that came in for others were answered for both ways.
-        assert!(come(Way::Out, "10.6.7.0/24", "10.5.7.0/24"));
-        assert!(come(Way::Forward, "10.2.0.0/24", "10.1.0.0/24"));
+        assert!(come(PolicyDirection::Out, "10.6.7.0/24", "10.5.7.0/24"));
+        assert!(come(PolicyDirection::Forward, "10.2.0.0/24", "10.1.0.0/24"));
         // What goes is remembered.
-        let one = one_way(Way::Out, "10.8.0.0/16", "10.9.0.0/16");
+        let one = one_way(PolicyDirection::Out, "10.8.0.0/16", "10.9.0.0/16");
         assert!(!prefixes.change(&[one], &[]).1);
         assert!(prefixes.change(&[], &[one]).1);
     }
 
-    /// How many there are is no matter, for what a policy costs that comes.
+    /// The number of policies has no effect on the cost of one that comes.
     #[test]
     fn a_policy_costs_the_same_among_many() {
         let policies = || {
@@ -690,7 +695,7 @@ mod tests {
                     let address = Ipv4Addr::from_bits((first << 24) + (number << 8));
                     IpNet::new(address.into(), 24).unwrap()
                 };
-                let (local, remote, way) = (net(10), net(172), Some(Way::Out));
+                let (local, remote, way) = (net(10), net(172), Some(PolicyDirection::Out));
                 Policy { local, remote, is_whole: true, verdict: Verdict::Discard, way }
             })
         };
@@ -724,10 +729,11 @@ mod tests {
         assert_eq!(prefixes.covers(), before.covers());
         let ends = ["10.1.0.5", "10.3.0.5"].map(|text| text.parse::<IpAddr>().unwrap());
         let is_held = |prefixes: &PolicyPrefixes| {
-            Way::ALL.map(|way| prefixes.held().holds(way, ends[0], ends[1]))
+            PolicyDirection::ALL.map(|way| prefixes.held().holds(way, ends[0], ends[1]))
         };
         assert_eq!(is_held(&prefixes), [true; 3]);
-        let one_way = Policy { way: Some(Way::In), ..protect("10.1.0.0/24", "10.2.0.0/15") };
+        let one_way =
+            Policy { way: Some(PolicyDirection::In), ..protect("10.1.0.0/24", "10.2.0.0/15") };
         let mut claimed = prefixes.clone();
         let _ = claimed.change(&[one_way], &[]);
         assert_eq!(is_held(&claimed), [true, false, true]);
@@ -786,7 +792,12 @@ mod tests {
                     let (local, remote) = (net(&mut random), net(&mut random));
                     let verdict = [Verdict::Protect, Verdict::Discard, Verdict::Bypass];
                     let verdict = verdict[random(3) as usize];
-                    let way = [None, Some(Way::Out), Some(Way::In), Some(Way::Forward)];
+                    let way = [
+                        None,
+                        Some(PolicyDirection::Out),
+                        Some(PolicyDirection::In),
+                        Some(PolicyDirection::Forward),
+                    ];
                     let way = way[random(4) as usize];
                     Policy { local, remote, is_whole: random(4) > 0, verdict, way }
                 };
@@ -821,8 +832,13 @@ mod tests {
         assert!(ended_count > 500, "{ended_count}");
     }
 
-    /// What the prefixes are to be, address by address.
-    fn by_definition(policies: &[Policy], way: Way, near: &[IpAddr], far: IpAddr) -> (bool, bool) {
+    /// True if the address is far, and true if it is mixed, by the definition.
+    fn by_definition(
+        policies: &[Policy],
+        way: PolicyDirection,
+        near: &[IpAddr],
+        far: IpAddr,
+    ) -> (bool, bool) {
         let policies: Vec<_> = policies.iter().filter(|policy| policy.goes(way)).collect();
         let holding = || policies.iter().filter(|policy| policy.holds());
         let is_far = holding().any(|policy| policy.remote.contains(&far));
@@ -871,7 +887,12 @@ mod tests {
                             [Verdict::Protect, Verdict::Protect, Verdict::Discard, Verdict::Bypass];
                         let verdict = verdict[random(4) as usize];
                         let is_whole = random(4) > 0;
-                        let way = [None, Some(Way::Out), Some(Way::In), Some(Way::Forward)];
+                        let way = [
+                            None,
+                            Some(PolicyDirection::Out),
+                            Some(PolicyDirection::In),
+                            Some(PolicyDirection::Forward),
+                        ];
                         let way = way[random(4) as usize];
                         add.push(Policy { local, remote, is_whole, verdict, way });
                     } else {
@@ -889,7 +910,9 @@ mod tests {
                     };
                     assert_eq!(both(&note), both(change), "{there:?}");
                 }
-                for (far, way) in places.iter().flat_map(|far| Way::ALL.map(|way| (far, way))) {
+                for (far, way) in
+                    places.iter().flat_map(|far| PolicyDirection::ALL.map(|way| (far, way)))
+                {
                     let [near4, far4, mixed4] = of_way(&covers, way, true).unwrap();
                     let (is_far, is_mixed) = by_definition(&there, way, &places, *far);
                     let shown = (far4.contains(*far), mixed4.contains(*far));

@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 
 use crate::{
-    Config, Drops, Held, Lead, LeakProtectionError, Policy, Repaired, Tracked, Way,
+    Config, Drops, Held, Lead, LeakProtectionError, Policy, PolicyDirection, Repaired, Tracked,
     policy_prefixes::PolicyPrefixes, prefix_sets, prefix_sets::Differences,
     second_lock::SecondLock, standing::Standing, table::Table,
 };
 
-/// What a change of policies brought about.
+/// Outcome of a change of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "answers of before may be believed"]
 pub struct Changed {
@@ -104,7 +104,7 @@ impl PolicyProtection {
         self.prefixes.left().into_iter()
     }
 
-    /// What an earlier life left is held no more. To be called when all who make policies are known to have made them.
+    /// Ends the hold on what an earlier life left. To be called when all who make policies are known to have made them.
     ///
     /// # Errors
     /// As [`PolicyProtection::change`].
@@ -113,25 +113,25 @@ impl PolicyProtection {
         self.follow(&differences)
     }
 
-    /// What is held whatever policies say, as an earlier life left it.
+    /// Prefixes that are held whatever policies say, as an earlier life left them.
     #[must_use]
     pub fn held(&self) -> Held {
         self.prefixes.held()
     }
 
-    /// Whether nothing is held.
+    /// True if nothing is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.prefixes.is_empty()
     }
 
-    /// Whether the kernel asks about some packets, and a [`Listener`](crate::Listener) has to answer.
+    /// True if the kernel asks about some packets, and a [`Listener`](crate::Listener) has to answer.
     #[must_use]
     pub fn asks(&self) -> bool {
         self.standing.asks()
     }
 
-    /// Whether the kernel asks about some of the packets that these policies mean, and may believe answers about them.
+    /// True if the kernel asks about some of the packets that these policies mean, and may believe answers about them.
     #[must_use]
     pub fn asks_about(&self, policies: &[Policy]) -> bool {
         self.asks() && policies.iter().any(|policy| self.prefixes.asks_about(policy))
@@ -151,7 +151,7 @@ impl PolicyProtection {
 
     /// As [`Held::mixed`], of what is held by policies and by an earlier life.
     #[must_use]
-    pub fn mixed(&self, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+    pub fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
         prefix_sets::mixed(self.prefixes.covers(), way, near, far)
     }
 
@@ -173,7 +173,7 @@ impl PolicyProtection {
         self.standing.follow_nat(follows, self.prefixes.covers())
     }
 
-    /// Whether it does, and a [`Listener`](crate::Listener) has to take packets.
+    /// True if NAT is followed, and a [`Listener`](crate::Listener) has to take packets.
     #[must_use]
     pub fn follows_nat(&self) -> bool {
         self.standing.follows_nat()

@@ -1,11 +1,11 @@
-//! Which networks are on this side of tunnels, and which behind them.
+//! Networks on this side of tunnels, and networks behind them.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use convoy_netlink::nft::{Cover, Difference, Range, number};
 use ipnet::IpNet;
 
-use crate::{Way, policy_prefixes::prefixes, table::SETS};
+use crate::{PolicyDirection, policy_prefixes::prefixes, table::SETS};
 
 /// Addresses that no router passes on: multicast, broadcast and link-local ones (RFC 5771, RFC 919, RFC 3927, RFC 4291).
 const OF_A_LINK: [&str; 5] =
@@ -25,7 +25,7 @@ pub struct Sides {
     pub far: BTreeSet<IpNet>,
 }
 
-/// What is protected. What any near network sends to any far one is, also where no policy has just these two.
+/// Networks between which packets are protected: from any near one to any far one, also where no policy has just these two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PrefixSets {
     /// Policies that protect.
@@ -39,11 +39,11 @@ pub struct PrefixSets {
     pub mixed: BTreeSet<IpNet>,
 }
 
-/// What the table's sets hold, in their order.
+/// Contents of the table's sets, in their order.
 pub(crate) type Covers = [Cover; SETS.len()];
 /// The same of another's.
 pub(crate) type Shown<'a> = [&'a Cover; SETS.len()];
-/// What changes of them.
+/// Changes of these contents.
 pub(crate) type Differences = [Difference; SETS.len()];
 
 /// Prefix sets, to look addresses up in.
@@ -57,21 +57,26 @@ impl Held {
         Self { covers }
     }
 
-    /// Whether packets of this way between a near and a far address are held.
+    /// True if packets of this way between a near and a far address are held.
     #[must_use]
-    pub fn holds(&self, way: Way, near: IpAddr, far: IpAddr) -> bool {
+    pub fn holds(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> bool {
         self.mixed(way, near, far).is_some()
     }
 
-    /// Whether the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
+    /// True if the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
     #[must_use]
-    pub fn mixed(&self, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+    pub fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
         mixed(self.covers.each_ref(), way, near, far)
     }
 }
 
 /// The same by these covers.
-pub(crate) fn mixed(covers: Shown<'_>, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+pub(crate) fn mixed(
+    covers: Shown<'_>,
+    way: PolicyDirection,
+    near: IpAddr,
+    far: IpAddr,
+) -> Option<bool> {
     let [near_cover, far_cover, mixed] = of_way(&covers, way, near.is_ipv4())?;
     let is_between =
         near.is_ipv4() == far.is_ipv4() && near_cover.contains(near) && far_cover.contains(far);
@@ -79,25 +84,29 @@ pub(crate) fn mixed(covers: Shown<'_>, way: Way, near: IpAddr, far: IpAddr) -> O
 }
 
 /// Near, far and mixed prefixes of a way and an IP version.
-pub(crate) fn of_way<T>(all: &[T; SETS.len()], way: Way, is_v4: bool) -> Option<&[T; 3]> {
+pub(crate) fn of_way<T>(
+    all: &[T; SETS.len()],
+    way: PolicyDirection,
+    is_v4: bool,
+) -> Option<&[T; 3]> {
     let (of_three, _) = all.as_chunks::<3>();
     of_three.get(2 * way.place() + usize::from(!is_v4))
 }
 
 impl PrefixSets {
-    /// What they hold.
+    /// The same prefixes, to look addresses up in.
     #[must_use]
     pub fn held(&self) -> Held {
         Held { covers: self.covers() }
     }
 
-    /// Whether the kernel asks about some packets.
+    /// True if the kernel asks about some packets.
     #[must_use]
     pub fn ask(&self) -> bool {
         !self.mixed.is_empty()
     }
 
-    /// What either protects is protected.
+    /// Protects what either protects.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self {
@@ -122,7 +131,7 @@ impl PrefixSets {
         let mut covers = Covers::default();
         let of_a_link = of_a_link();
         // They are the same whichever way packets go.
-        let ways = Way::ALL.into_iter().flat_map(|_| [true, false]);
+        let ways = PolicyDirection::ALL.into_iter().flat_map(|_| [true, false]);
         for (is_v4, covers) in ways.zip(covers.chunks_exact_mut(3)) {
             let [near, far, mixed] = covers else { continue };
             for policy in &self.policies {
@@ -139,7 +148,7 @@ impl PrefixSets {
 }
 
 impl Sides {
-    /// What of the far side is protected, as the fewest prefixes: without near networks within it, and without addresses
+    /// Protected prefixes of the far side, as few as possible: without near networks within it, and without addresses
     /// that no router passes on.
     #[must_use]
     pub fn far_prefixes(&self) -> Vec<IpNet> {
@@ -182,7 +191,7 @@ fn put_range(cover: &mut Cover, range: Range, is_covered: bool) {
     cover.set(range, covered, &mut Difference::default());
 }
 
-/// What has to be taken out of a set, and put in, to make one cover of another.
+/// Notes the ranges to take out of a set, and to put in, to make one cover of another.
 pub(crate) fn differ(before: &Cover, after: &Cover, note: &mut Difference) {
     let mut cover = before.clone();
     for range in before.without(after) {

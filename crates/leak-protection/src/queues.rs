@@ -22,10 +22,10 @@ const MOST_WAITING: u32 = 4096;
 /// TCP, UDP, ICMP and ICMPv6: what every kernel tells flows apart of.
 const TRACKED: [u8; 4] = [6, 17, 1, 58];
 
-/// How packets between mixed prefixes are asked about.
+/// Settings of questions about packets between mixed prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Questions {
-    /// Where answers are kept.
+    /// Bits in which answers are kept.
     pub marks: Marks,
     /// The first of five queues (NFQUEUE) that nobody else uses.
     pub queue: u16,
@@ -57,10 +57,10 @@ impl Questions {
 
 /// Policies that questions are put to (RFC 4301 section 4.4.1).
 pub trait Policies {
-    /// What becomes of a packet that leaves, from its IP header on. The end of a long one may be missing.
+    /// Verdict on a packet that leaves, from its IP header on. The end of a long one may be missing.
     fn outbound(&mut self, packet: &[u8]) -> Verdict;
 
-    /// Whether a packet for this host that came in in clear was to: [`Verdict::Bypass`], else it is dropped.
+    /// Verdict on a packet for this host that came in in clear: [`Verdict::Bypass`] if it was to, else it is dropped.
     fn inbound(&mut self, packet: &[u8]) -> Verdict;
 
     /// The same of a packet for others.
@@ -70,12 +70,12 @@ pub trait Policies {
     fn take(&mut self, packet: &[u8]);
 }
 
-/// What was answered.
+/// Numbers of answers, by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Packets, and with them flows, that pass in clear.
     pub bypassed: u64,
-    /// Those that go into the TUN interface.
+    /// Packets, and with them flows, that go into the TUN interface.
     pub protected: u64,
     /// Packets that were dropped.
     pub discarded: u64,
@@ -105,7 +105,7 @@ impl Answered {
     }
 }
 
-/// What was answered, by direction.
+/// Numbers of answers, by direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
     /// About packets from near to far.
@@ -121,7 +121,7 @@ impl Answers {
         self.inbound.add(&other.inbound);
     }
 
-    /// Those of both directions.
+    /// Total of both directions.
     #[must_use]
     pub fn sum(&self) -> Answered {
         let mut sum = self.outbound;
@@ -162,7 +162,7 @@ impl Listener {
     /// Waits until there is a question, at most so long; whether there is one.
     ///
     /// # Errors
-    /// Those of `poll(2)`.
+    /// Fails if `poll(2)` does.
     pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
         let mut polled: Vec<_> = self
             .queues
@@ -180,7 +180,7 @@ impl Listener {
     /// Answers what waits, some of each queue in turn, so that a flood of one kind does not keep back the others.
     ///
     /// # Errors
-    /// Those of the sockets.
+    /// Fails if a socket does.
     pub fn answer(&mut self, policies: &mut impl Policies) -> io::Result<Answers> {
         let mut answers = Answers::default();
         let Self { marks, queues, hidden } = self;
@@ -215,18 +215,18 @@ impl Listener {
     }
 }
 
-/// What is asked about, one queue each.
+/// Groups of packets that are asked about, one queue each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What this host sends, what came out of a tunnel, and what source NAT changed.
+    /// Packets that this host sends, that came out of a tunnel, or that source NAT changed.
     Sent,
-    /// What others send from near to far.
+    /// Packets that others send from near to far.
     Leaving,
-    /// What is for this host.
+    /// Packets for this host.
     Arriving,
-    /// What others send from far to near, also if it goes from near to far as well.
+    /// Packets that others send from far to near, also if they go from near to far as well.
     Forwarded,
-    /// What NAT gave the addresses of a protected packet.
+    /// Packets that NAT gave the addresses of a protected one.
     Rewritten,
 }
 
@@ -245,12 +245,12 @@ impl Kind {
         }
     }
 
-    /// Whether it is about what comes in in clear.
+    /// True if it is about packets that come in in clear.
     pub(crate) const fn is_inbound(self) -> bool {
         matches!(self, Self::Arriving | Self::Forwarded)
     }
 
-    /// What is answered; nothing if the packet is dropped.
+    /// The answer; nothing if the packet is dropped.
     fn noted(self, question: &Question<'_>, policies: &mut impl Policies) -> Option<Noted> {
         let came_in = match self {
             Self::Arriving => policies.inbound(question.packet),
@@ -271,7 +271,7 @@ impl Kind {
         }
     }
 
-    /// Whether the flow may remember what is answered. What came out of a tunnel would let the same packets in in
+    /// True if the flow may remember the answer. What came out of a tunnel would let the same packets in in
     /// clear; and of protocols whose ports the kernel may not track, one flow is all packets between two hosts.
     fn is_kept(self, question: &Question<'_>) -> bool {
         let packet = question.packet;
@@ -282,7 +282,7 @@ impl Kind {
     }
 }
 
-/// What chains need to know to ask.
+/// Marks and queues that chains need to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asking {
     pub(crate) marks: Marks,

@@ -22,7 +22,7 @@ use netlink_packet_route::{
 
 use crate::{Config, LeakProtectionError};
 
-/// Who made a route, in `ip route`: a number that no routing daemon uses (`rtnetlink.h`).
+/// Origin of a route, in `ip route`: a number that no routing daemon uses (`rtnetlink.h`).
 pub(crate) const PROTOCOL: u8 = 0xc5;
 /// The lowest metric of routes in the main table: behind all that are meant to carry anything.
 const METRIC: u32 = 0xffe0_0000;
@@ -51,7 +51,7 @@ pub(crate) struct Routes {
     metric: u32,
     /// The tables that are only theirs: of far networks, and of what is to be protected.
     tables: [u32; 2],
-    /// Whether another interface has these now.
+    /// True if another interface has these now.
     are_anothers: bool,
 }
 
@@ -144,7 +144,7 @@ impl Routes {
         Ok(all(&mut self.rtnl)?.iter().filter_map(|route| self.read(route)).collect())
     }
 
-    /// What a route is, if it is one of these.
+    /// Parses a route, if it is one of these.
     fn read(&self, route: &RouteMessage) -> Option<Route> {
         let header = &route.header;
         let attributes = &route.attributes;
@@ -174,7 +174,7 @@ impl Routes {
     }
 }
 
-/// Where a route leads.
+/// Target of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Leads {
     /// To the next `ip rule`.
@@ -185,7 +185,7 @@ pub(crate) enum Leads {
 }
 
 impl Leads {
-    /// What comes first of routes to one network.
+    /// Order among routes to one network: the lowest comes first.
     pub(crate) const fn metric(self) -> u32 {
         match self {
             Self::Past => PAST,
@@ -225,7 +225,7 @@ pub(crate) fn all(rtnl: &mut Rtnl) -> Result<Vec<RouteMessage>, LeakProtectionEr
     Ok(all)
 }
 
-/// How many orders for routes were carried out, if those that were not are excused.
+/// Number of orders for routes that were carried out, if those that were not are excused.
 pub(crate) fn carried_out<'a, R: 'a>(
     doing: &'static str,
     routes: impl Iterator<Item = (&'a R, IpNet)>,

@@ -17,17 +17,17 @@ use netlink_packet_route::{
 
 use crate::{Config, Lead, LeakProtectionError, Questions, marks::Noted, routes::PROTOCOL};
 
-/// Where packets go on that are led past the tables.
+/// Place of the rule at which packets go on that are led past the tables.
 const BEHIND: u32 = 7;
-/// Where those do that came out of the TUN interface, where marks lead: behind strongSwan's table (220 by its own
-/// rule's priority). What that routes is what tunnels are to carry, and a default route there would lead what a tunnel
-/// brought back to the wire.
+/// Place of the rule at which packets go on that came out of the TUN interface, where marks lead: behind strongSwan's table
+/// (220 by its own rule's priority). What that routes is what tunnels are to carry, and a default route there would lead
+/// what a tunnel brought back to the wire.
 const BEHIND_DAEMONS: u32 = 11;
 /// The first and the last of the rules just ahead of that which leads to the main table.
 const LATE: [u32; 2] = [32_762, 32_765];
 const MAIN: u32 = 254;
 
-/// What of a rule tells it from others.
+/// Properties of a rule that tell it from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     priority: u32,
@@ -38,7 +38,7 @@ struct Rule {
     from: Option<String>,
 }
 
-/// Where a rule leads.
+/// Target of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
     Table(u32),
@@ -57,7 +57,7 @@ pub(crate) struct Rules {
     tun: LinkName,
     leads: Lead,
     questions: Questions,
-    /// What the gateway's own packets bear.
+    /// Mark of the gateway's own packets.
     own: Mark,
 }
 
@@ -268,7 +268,7 @@ impl Rule {
         message
     }
 
-    /// What a rule is, if Convoy made it.
+    /// Parses a rule, if Convoy made it.
     fn read(message: &RuleMessage) -> Option<Self> {
         let (mut priority, mut table, mut goto, mut is_ours) = (0, None, None, false);
         let (mut from, mut is_specific) = (None, false);

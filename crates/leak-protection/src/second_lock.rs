@@ -35,7 +35,7 @@ use netlink_packet_route::{
 };
 
 use crate::{
-    Config, Lead, LeakProtectionError, Way,
+    Config, Lead, LeakProtectionError, PolicyDirection,
     policy_prefixes::{prefixes, range},
     prefix_sets::{Covers, Differences, Shown, of_way},
     routes::{self, Leads, PROTOCOL},
@@ -68,7 +68,7 @@ struct Rule {
     to: To,
 }
 
-/// Where a rule leads.
+/// Target of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum To {
     Table(u32),
@@ -102,12 +102,12 @@ pub(crate) struct SecondLock {
     /// For what is forwarded, and for what this host sends.
     tables: [u32; 2],
     leads: Lead,
-    /// What the host itself sends is led into the interface.
+    /// True if packets that the host itself sends are led into the interface.
     leads_own: bool,
     priority: u32,
-    /// What the gateway's own packets bear.
+    /// Mark of the gateway's own packets.
     own: Mark,
-    /// What packets without an answer bear.
+    /// Mark of packets without an answer.
     unanswered: Bits,
 }
 
@@ -146,14 +146,14 @@ impl SecondLock {
         })
     }
 
-    /// Whether there are too many near prefixes for it.
+    /// True if there are too many near prefixes for it.
     pub(crate) fn is_open(covers: Shown<'_>) -> bool {
         sides(&covers).any(|([near, ..], is_v4)| {
             near.ranges().flat_map(|range| prefixes(range, is_v4)).nth(MOST_NEAR).is_some()
         })
     }
 
-    /// What an earlier life held by it, whatever led there: near, far and mixed prefixes; none where it did not.
+    /// Near, far and mixed prefixes that an earlier life held by it, whatever led there; none where it held none.
     pub(crate) fn left(config: &Config) -> Result<Option<Covers>, LeakProtectionError> {
         for leads in [Lead::ByMark, Lead::ByDestination] {
             let left = Self::open(&Config { leads, ..config.clone() })?.present()?;
@@ -189,7 +189,7 @@ impl SecondLock {
             nets.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(range).collect()
         };
         // What is known of one way counts for all until policies name it again.
-        let ways = Way::ALL.into_iter().flat_map(|_| [true, false]);
+        let ways = PolicyDirection::ALL.into_iter().flat_map(|_| [true, false]);
         let all = ways.flat_map(|is_v4| [0, 1, 2].map(|side| cover(side, is_v4)));
         let mut covers = Covers::default();
         covers.iter_mut().zip(all).for_each(|(to, cover)| *to = cover);
@@ -266,8 +266,8 @@ impl SecondLock {
         Ok(own.map(|(_, own)| own.addr()).collect())
     }
 
-    /// Whether what this host sends itself is told from what it forwards: by marks, which it has not got yet when it is
-    /// routed first.
+    /// True if packets that this host sends itself are told from those that it forwards: by marks, which they have not got
+    /// yet when they are routed first.
     fn tells_own(&self, covers: Shown<'_>) -> bool {
         self.leads == Lead::ByMark || asks(covers)
     }
@@ -385,7 +385,7 @@ impl SecondLock {
         Ok(all.iter().filter_map(|route| self.read(route)).collect())
     }
 
-    /// What a route is, if it is one of the lock.
+    /// Parses a route, if it is one of the lock.
     fn read(&self, route: &RouteMessage) -> Option<Route> {
         let table = routes::table_of(route);
         let is_ours = route.header.protocol == RouteProtocol::Other(PROTOCOL);
@@ -460,7 +460,9 @@ impl To {
 
 /// Near, far and mixed prefixes of what leaves, of IPv4 and of IPv6.
 fn sides<T>(all: &[T; SETS.len()]) -> impl Iterator<Item = (&[T; 3], bool)> {
-    [true, false].into_iter().filter_map(|is_v4| Some((of_way(all, Way::Out, is_v4)?, is_v4)))
+    [true, false]
+        .into_iter()
+        .filter_map(|is_v4| Some((of_way(all, PolicyDirection::Out, is_v4)?, is_v4)))
 }
 
 fn refused(error: HostError) -> LeakProtectionError {
@@ -503,7 +505,7 @@ impl Rule {
         message
     }
 
-    /// What a rule is, if Convoy made it.
+    /// Parses a rule, if Convoy made it.
     fn read(message: &RuleMessage) -> Option<Self> {
         let (mut priority, mut table, mut goto, mut is_ours) = (0, None, None, false);
         let (mut is_own, mut value, mut mask, mut source) = (false, None, None, None);

@@ -16,7 +16,7 @@ use crate::{
     tracked::Tracked,
 };
 
-/// What a repair found missing and made again.
+/// Parts that a repair found missing and made again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// The table was not as it should be.
@@ -28,7 +28,7 @@ pub struct Repaired {
 }
 
 impl Repaired {
-    /// Whether there was anything to repair.
+    /// True if there was anything to repair.
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Self::default()
@@ -88,7 +88,7 @@ impl Standing {
         self.table.port()
     }
 
-    /// Whether the kernel asks about some packets.
+    /// True if the kernel asks about some packets.
     pub(crate) const fn asks(&self) -> bool {
         self.table.asks()
     }
@@ -126,7 +126,7 @@ impl Standing {
         self.table.follow_nat(follows, covers)
     }
 
-    /// Whether what NAT makes a protected packet is queued.
+    /// True if packets that NAT turns into protected ones are queued.
     pub(crate) const fn follows_nat(&self) -> bool {
         self.table.follows_nat()
     }

@@ -19,7 +19,7 @@ use crate::{
     tracked::Tracked,
 };
 
-/// What names of tables begin with.
+/// Beginning of the names of tables.
 pub(crate) const PREFIX: &str = "convoy-";
 
 /// Interfaces that have such a table.
@@ -32,7 +32,7 @@ pub(crate) fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
     Ok(names.filter_map(|name| LinkName::new(name).ok()).collect())
 }
 
-/// How often, and how long in between, a table is tried for that another process still owns.
+/// Number of tries, and time between two, for a table that another process still owns.
 const TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
@@ -69,7 +69,7 @@ pub(crate) const SETS: [AddressSet; 18] = [
 /// Numbers of other sets in a transaction.
 const NOTES_FROM: u32 = 101;
 const DISCARDS_FROM: u32 = 111;
-/// How many of them each way has.
+/// Number of sets that each way has.
 const OF_WAY: usize = 6;
 
 /// Sets of a table: policies of a site alone mean both ways.
@@ -87,26 +87,26 @@ pub struct Drops {
     pub outbound: u64,
     /// From far to near, which came in in clear.
     pub inbound: u64,
-    /// Those of the outbound ones that bore no answer, although answers decide about them.
+    /// Outbound ones that bore no answer, although answers decide about them.
     pub unanswered_outbound: u64,
-    /// Those of the outbound ones that were ICMP errors about what came out of a tunnel.
+    /// Outbound ones that were ICMP errors about what came out of a tunnel.
     pub quoting: u64,
-    /// Those of the inbound ones.
+    /// Inbound ones that bore no answer, although answers decide about them.
     pub unanswered_inbound: u64,
-    /// Those like one that was answered to be dropped shortly before, and not asked about again.
+    /// Packets like one that was answered to be dropped shortly before, and not asked about again.
     pub discarded_again: u64,
 }
 
 impl Drops {
-    /// What is protected, and was to leave by another way than the TUN interface: a route or a rule led it there, or somebody
-    /// took the mark that leads it, or gave it a source that is near.
+    /// Protected packets that were to leave by another way than the TUN interface: a route or a rule led them there, or
+    /// somebody took the mark that leads them, or gave them a source that is near.
     #[must_use]
     pub const fn past_interface(&self) -> u64 {
         self.outbound.saturating_sub(self.unanswered_outbound).saturating_sub(self.quoting)
     }
 }
 
-/// What stands where the table is to be.
+/// Table that stands where this one is to be, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// A table of an earlier life, or this one, whose chains stay. A packet that is on its way through the chains of a
@@ -119,12 +119,12 @@ enum Before {
     Nothing,
 }
 
-/// Whether the table may be had in another way: this kernel lacks owners, or there is no such table.
+/// True if the table may be had in another way: this kernel lacks owners, or there is no such table.
 const fn is_worth_another_way(errno: i32) -> bool {
     matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::ENOENT)
 }
 
-/// Whether there are mixed prefixes to ask about.
+/// True if there are mixed prefixes to ask about.
 pub(crate) fn asks(covers: Shown<'_>) -> bool {
     let (of_three, _) = covers.as_chunks::<3>();
     of_three.iter().any(|[_, _, mixed]| mixed.ranges().next().is_some())
@@ -136,18 +136,18 @@ pub(crate) struct Table {
     config: Config,
     nft: Nft,
     flows: Flows,
-    /// How questions are asked, and whether they are.
+    /// Settings of questions, and true if they are asked.
     asking: Asking,
     asks: bool,
-    /// What NAT makes a protected packet is led and queued.
+    /// True if packets that NAT turns into protected ones are led and queued.
     follows_nat: bool,
-    /// What is tracked while they are.
+    /// Packets that are tracked while questions are asked.
     tracked: Tracked,
     /// Nobody else may change it.
     is_held: bool,
     /// The last change was made, as far as is known: then it holds what it was told.
     is_current: bool,
-    /// How many rules each chain has.
+    /// Number of rules of each chain.
     rules: BTreeMap<String, usize>,
 }
 
@@ -174,7 +174,7 @@ impl Table {
         })
     }
 
-    /// What its sets hold; none when there is no such table.
+    /// Contents of its sets; none when there is no such table.
     pub(crate) fn present(&mut self) -> Result<Option<Covers>, LeakProtectionError> {
         let name = self.config.table();
         let mut covers = Covers::default();
@@ -465,7 +465,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whether another interface's table writes marks: then rules and tables of routes are that one's.
+    /// True if another interface's table writes marks: then rules and tables of routes are that one's.
     pub(crate) fn is_marked_by_another(&mut self) -> Result<bool, LeakProtectionError> {
         let own = self.config.table();
         let tables = self.nft.tables().map_err(|refusal| self.refused("read", refusal))?;
@@ -505,7 +505,7 @@ impl Table {
         if outcome.is_err() { self.make(covers) } else { Ok(()) }
     }
 
-    /// Whether it is as it was made, and its sets hold this.
+    /// True if it is as it was made, and its sets hold this.
     pub(crate) fn holds(&mut self, covers: Shown<'_>) -> Result<bool, LeakProtectionError> {
         if self.is_held || !self.is_current {
             return Ok(self.is_current);
@@ -514,7 +514,7 @@ impl Table {
         Ok(is_same && self.has_rules()?)
     }
 
-    /// Who changes rules changes their number, but for somebody who means to hide it.
+    /// True if each chain has its number of rules: who changes rules changes it, but for somebody who means to hide that.
     fn has_rules(&mut self) -> Result<bool, LeakProtectionError> {
         let name = self.config.table();
         for (chain, made) in &self.rules {
@@ -528,7 +528,7 @@ impl Table {
         Ok(true)
     }
 
-    /// What its counters say; none where it has not the rules that were made.
+    /// Readings of its counters; none where it has not the rules that were made.
     pub(crate) fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
         self.begin_epochs()?;
         let name = self.config.table();
@@ -567,12 +567,12 @@ impl Table {
         self.nft.port()
     }
 
-    /// Whether what NAT makes a protected packet is queued.
+    /// True if packets that NAT turns into protected ones are queued.
     pub(crate) const fn follows_nat(&self) -> bool {
         self.follows_nat
     }
 
-    /// Whether it asks questions.
+    /// True if it asks questions.
     pub(crate) const fn asks(&self) -> bool {
         self.asks
     }
@@ -598,7 +598,7 @@ impl Table {
         }
     }
 
-    /// Who may ask may change, too, but for what another owns; that one may be ending.
+    /// True if another, which may be ending, owns it: who may ask may change, too, but for what another owns.
     fn is_anothers(&mut self, refusal: &Refusal) -> bool {
         refusal.errno == nix::libc::EPERM && self.may_look()
     }

@@ -1,4 +1,4 @@
-//! Which packets the kernel tracks as flows (conntrack), and how full its table of connections is.
+//! Packets that the kernel tracks as flows (conntrack), and the fill of its table of connections.
 //!
 //! To ask about flows has the kernel track all packets of the network namespace, those of tunnels and of strangers
 //! included; and when the table is full it drops whatever it cannot enter.
@@ -10,7 +10,7 @@ use convoy_netlink::nft::ruleset::Ruleset;
 
 use crate::{Config, LeakProtectionError, interference::is_others};
 
-/// Which packets are tracked where questions are asked.
+/// Packets that are tracked where questions are asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tracked {
     /// All of them, as others on this host may need it: NAT, and firewalls that look at states of flows.
@@ -19,11 +19,11 @@ pub enum Tracked {
     /// All but what tunnels are made of: ESP, AH, and IKE on port 500, of this host. A firewall that takes these only
     /// as answers drops them.
     AllButTunnels,
-    /// What is asked about, and nothing else.
+    /// Packets that are asked about, and nothing else.
     Asked,
 }
 
-/// What others on this host do with flows, or may.
+/// Use that others on this host make of flows, or may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Others {
     /// They have packets tracked.
@@ -32,7 +32,7 @@ pub struct Others {
     pub rewrite: bool,
 }
 
-/// What others on this host do with flows, or may: by rules of the packet filter in the calling thread's network
+/// Use that others on this host make of flows, or may make: by rules of the packet filter in the calling thread's network
 /// namespace, or by the old iptables, whose rules cannot be seen.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub fn others(config: &Config) -> Result<Others, LeakProtectionError> {
     Ok(Others { track, rewrite })
 }
 
-/// Whether there are tables of the old iptables in the calling thread's network namespace, which the kernel keeps apart
+/// True if there are tables of the old iptables in the calling thread's network namespace, which the kernel keeps apart
 /// from those of nftables.
 #[must_use]
 pub fn has_legacy_rules() -> bool {
@@ -64,10 +64,10 @@ fn legacy_tables() -> impl Iterator<Item = String> {
     texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
 }
 
-/// How full the table of connections is, in the calling thread's network namespace; none where nothing is tracked.
+/// Fill of the table of connections, in the calling thread's network namespace; none where nothing is tracked.
 ///
 /// # Errors
-/// Those of `/proc`.
+/// Fails if `/proc` cannot be read.
 pub fn connections() -> io::Result<Option<Fill>> {
     Fill::read()
 }

@@ -238,7 +238,7 @@ pub(crate) fn messages<M: NetlinkDeserializable>(
     })
 }
 
-/// What an acknowledgement or refusal says; nothing if the message is neither.
+/// Outcome in an acknowledgement or refusal; nothing if the message is neither.
 pub(crate) fn verdict<M: NetlinkDeserializable>(
     message: &NetlinkMessage<M>,
 ) -> Option<Result<(), Refusal>> {

@@ -100,7 +100,7 @@ fn carry_out(channel: &mut Channel<Message>, orders: Vec<Message>) -> Result<(),
     Ok(())
 }
 
-/// How full the table of connections of a network namespace is.
+/// Load of the table of connections of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
     /// Flows that the kernel tracks.
@@ -113,7 +113,7 @@ impl Fill {
     /// Reads that of the calling thread's network namespace; none where the kernel tracks nothing.
     ///
     /// # Errors
-    /// Those of `/proc`, and a number that is none.
+    /// Errors of `/proc`, and a number that is none.
     pub fn read() -> io::Result<Option<Self>> {
         let number = |name: &str| -> io::Result<u64> {
             let text =
@@ -126,7 +126,7 @@ impl Fill {
         }
     }
 
-    /// Whether at least so much of it is taken, in percent.
+    /// True if at least so much of it is taken, in percent.
     #[must_use]
     pub const fn has_reached(self, percent: u64) -> bool {
         self.limit > 0 && self.entries.saturating_mul(100) >= self.limit.saturating_mul(percent)

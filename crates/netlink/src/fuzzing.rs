@@ -1,4 +1,4 @@
-//! What makes sense of a kernel's answers, without the sockets that these come by. Fuzz targets call it.
+//! Parsers of a kernel's answers, without the sockets that these come by. Fuzz targets call them.
 
 use netlink_packet_core::{NetlinkMessage, NetlinkSerializable as _};
 use netlink_packet_route::RouteNetlinkMessage;

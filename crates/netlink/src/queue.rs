@@ -59,10 +59,10 @@ const WHOLE: u32 = 0xffff;
 const MOST_AT_ONCE: usize = 64;
 /// Beyond the numbers of other files of a process: when it dies, the kernel closes the highest numbers first.
 const LAST: RawFd = 512;
-/// What the kernel keeps of questions until they are read, in bytes.
+/// Bytes of questions that the kernel keeps until they are read.
 const BUFFER: usize = 8 << 20;
 
-/// Where in the kernel a packet was stopped (`enum nf_inet_hooks`).
+/// Place in the kernel at which a packet was stopped (`enum nf_inet_hooks`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hook {
@@ -81,7 +81,7 @@ pub enum Hook {
 pub struct Question<'a> {
     /// The kernel's number for it.
     id: u32,
-    /// Where it was stopped.
+    /// Place at which it was stopped.
     pub hook: Hook,
     /// Index of the interface that it came by; none if this host sends it.
     pub from_link: Option<u32>,
@@ -91,7 +91,7 @@ pub struct Question<'a> {
     pub packet: &'a [u8],
 }
 
-/// What becomes of a packet.
+/// Decision about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// It is dropped.
@@ -100,7 +100,7 @@ pub enum Answer {
     Accept(u32),
 }
 
-/// What a queue has done.
+/// Counts of a queue's answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Packets that were accepted.
@@ -109,7 +109,7 @@ pub struct Answered {
     pub dropped: u64,
 }
 
-/// What a queue was handed since somebody listens there, as the kernel counts it: from 0 again behind `u32::MAX`.
+/// Packets handed to a queue since somebody listens there, as the kernel counts them: from 0 again behind `u32::MAX`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handed {
     /// Packets that were given a number.
@@ -120,11 +120,11 @@ pub struct Handed {
     pub unread: u32,
 }
 
-/// What the queues of the calling thread's network namespace were handed, by number. The kernel tells it of those at
+/// Packets handed to the queues of the calling thread's network namespace, by number. The kernel tells it of those at
 /// which somebody listens.
 ///
 /// # Errors
-/// Those of `/proc`; `NotFound` where the kernel has no queues.
+/// Errors of `/proc`; `NotFound` where the kernel has no queues.
 pub fn handed() -> io::Result<BTreeMap<u16, Handed>> {
     let text = std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue")?;
     Ok(text.lines().filter_map(handed_to).collect())
@@ -230,7 +230,7 @@ impl Queue {
     /// Answers the questions that wait, without waiting for more: at most 64 of them.
     ///
     /// # Errors
-    /// Those of the socket. The packets that were asked about stay, and are dropped when the queue ends.
+    /// Errors of the socket. The packets that were asked about stay, and are dropped when the queue ends.
     pub fn answer(
         &mut self,
         mut decide: impl FnMut(&Question<'_>) -> Answer,

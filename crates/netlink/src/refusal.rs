@@ -1,14 +1,14 @@
-//! Why the kernel refuses.
+//! Refusals by the kernel.
 
 use std::io;
 
-/// Why a request was not carried out.
+/// A request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}", io::Error::from_raw_os_error(*.errno), .said.as_deref().map_or(String::new(), |s| format!(" ({s})")))]
 pub struct Refusal {
     /// The error number.
     pub errno: i32,
-    /// What the kernel added in words, if anything.
+    /// Words that the kernel added, if any.
     pub said: Option<String>,
 }
 

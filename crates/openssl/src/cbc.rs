@@ -58,7 +58,7 @@ struct Multi {
     plan: Option<Plan>,
 }
 
-/// How a text is cut into records.
+/// Division of a text into records.
 #[derive(Clone, Copy)]
 struct Plan {
     header: RecordHeader,

@@ -27,7 +27,7 @@ pub struct ChaCha {
     key: Option<Shared<AeadKey>>,
     iv: [u8; IV],
     state: IvState,
-    /// What the numbers of TLS 1.2 records are added to (RFC 7905 section 2): the IV that was set last.
+    /// Base of the nonces of TLS 1.2 records (RFC 7905 section 2): the IV that was set last.
     fixed: Option<[u8; IV]>,
     tag: [u8; TAG],
     /// 0 until it is set.
@@ -141,7 +141,7 @@ impl ChaCha {
         Ok(())
     }
 
-    /// What is under way cannot be gone on with, nor its IV used again.
+    /// Ends the message under way, which cannot be continued and whose IV cannot be used again.
     fn end_message(&mut self) {
         if self.state == IvState::InUse {
             self.state = IvState::Spent;
@@ -153,7 +153,7 @@ impl ChaCha {
         (self.iv, self.fixed, self.state) = (iv, Some(iv), IvState::Ready);
     }
 
-    /// Whether it encrypts.
+    /// True if it encrypts.
     #[must_use]
     pub fn seals(&self) -> bool {
         self.seals

@@ -40,7 +40,7 @@ pub struct Gcm {
     tag_len: Option<usize>,
     /// Of the next record, with the length of its text alone.
     tls_aad: [u8; TLS_AAD],
-    /// Whether the next text is a record, whose additional data that is.
+    /// True if the next text is a record, whose additional data is `tls_aad`.
     expects_record: bool,
     tls_pad: usize,
     /// The message under way, or the last one, with the key and in the direction of now.
@@ -55,7 +55,7 @@ struct Iv {
     bytes: [u8; IV_MAX],
     len: usize,
     state: IvState,
-    /// Whether the last bytes may be counted: its fixed part was set (`tlsivfixed`).
+    /// True if the last bytes may be counted: its fixed part was set (`tlsivfixed`).
     counts: bool,
     is_random: bool,
     /// The last number that the counted part had in a nonce.
@@ -181,7 +181,7 @@ impl Gcm {
         Ok(())
     }
 
-    /// What is under way cannot be gone on with, nor its IV used again.
+    /// Ends the message under way, which cannot be continued and whose IV cannot be used again.
     fn end_message(&mut self) {
         if self.iv.state == IvState::InUse {
             self.iv.state = IvState::Spent;
@@ -194,7 +194,7 @@ impl Gcm {
         self.bits.bytes()
     }
 
-    /// Whether it encrypts.
+    /// True if it encrypts.
     #[must_use]
     pub fn seals(&self) -> bool {
         self.seals
@@ -218,13 +218,13 @@ impl Gcm {
         self.tls_pad
     }
 
-    /// Whether the IV, or a part of it, was drawn at random here.
+    /// True if the IV, or a part of it, was drawn at random here.
     #[must_use]
     pub fn iv_is_random(&self) -> bool {
         self.iv.is_random
     }
 
-    /// Whether the next text is a record of TLS 1.2.
+    /// True if the next text is a record of TLS 1.2.
     #[must_use]
     pub fn expects_record(&self) -> bool {
         self.expects_record
@@ -284,7 +284,7 @@ impl Gcm {
         self.iv.bytes.get(..self.iv.len)
     }
 
-    /// Where [`Self::iv`] is to be found while the context lives.
+    /// Memory of [`Self::iv`], which stays in place while the context lives.
     #[must_use]
     pub fn iv_place(&self) -> &[u8; IV_MAX] {
         &self.iv.bytes

@@ -15,7 +15,7 @@
 //!   at the border as an error.
 //! * [`stats`] counts what was done in a file that processes share.
 //!
-//! What OpenSSL's default provider does is done here, error for error; [`differences`] says where not.
+//! The provider behaves as OpenSSL's default provider, error for error; [`differences`] lists the exceptions.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Which ciphers are offered: those that are no slower on this processor than OpenSSL's own.
+//! The choice of ciphers offered: those that are no slower on this processor than OpenSSL's own.
 //!
 //! OpenSSL takes what the provider does not offer from its default provider. Which cipher needs what of the
 //! processor is one table, [`Cipher::needs`], filled by what `convoy bench tls-records` measured. All ciphers are
@@ -37,7 +37,7 @@ pub enum Cipher {
     Aes256CbcHmacSha256,
 }
 
-/// What a cipher needs of the processor to be no slower than OpenSSL's own.
+/// Requirements of a cipher on the processor to be no slower than OpenSSL's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The CPU tier in use, or one that builds on it.
@@ -48,7 +48,7 @@ pub struct Needs {
     pub by_amd: bool,
 }
 
-/// What may be used of a processor.
+/// Features of a processor that may be used.
 #[derive(Clone, Copy)]
 struct Processor {
     best: Tier,
@@ -84,7 +84,7 @@ impl Cipher {
         }
     }
 
-    /// What it needs to be offered.
+    /// Requirements for it to be offered.
     #[must_use]
     pub const fn needs(self) -> Needs {
         let needs = Needs { tier: Tier::AesNi, sha_extensions: false, by_amd: false };
@@ -103,7 +103,7 @@ impl Cipher {
         }
     }
 
-    /// Why it is not offered with what may be used of the processor; `None` if it is.
+    /// Reason that it is not offered with what may be used of the processor; `None` if it is.
     #[must_use]
     pub fn withheld(self, cpu: &Cpu) -> Option<String> {
         let (best, sha_extensions) = (cpu.best(), cpu.has_sha_ni());

@@ -1,4 +1,4 @@
-//! Why a call failed, in OpenSSL's words.
+//! Reasons of failed calls, in OpenSSL's words.
 
 use convoy_crypto::{KeyError, OutOfMemory, manager::StreamError};
 
@@ -83,7 +83,7 @@ impl Reason {
 mod tests {
     use super::*;
 
-    /// What `openssl errstr 1C80006D` calls "invalid iv length" of "Provider routines".
+    /// `openssl errstr 1C80006D` says "invalid iv length" of "Provider routines".
     #[test]
     fn numbers_are_those_of_libcrypto_s_queue() {
         assert_eq!(Reason::InvalidIvLength.packed(), 0x1c80_006d);

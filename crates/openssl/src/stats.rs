@@ -1,4 +1,4 @@
-//! What the provider did, counted in a file.
+//! Counters of the provider's work, in a file.
 //!
 //! The file is rows of counters that every process maps and adds to, so the workers that a server
 //! forks count together with it, and what they counted stays when they are gone. A context counts in the
@@ -21,7 +21,7 @@ pub const KEY: &str = "stats";
 /// The environment variable that names the file. A process with rights that its caller lacks ignores it.
 pub const VARIABLE: &str = "CONVOY_PROVIDER_STATS";
 
-/// What a file of counters begins with.
+/// Mark at the beginning of a file of counters.
 pub(crate) const MAGIC: [u8; 8] = *b"CONVOYP2";
 
 /// Bytes of a row: a pair of cache lines, as processors fetch them. [`MAGIC`] has the first row to itself.
@@ -117,7 +117,7 @@ impl Counter {
         }
     }
 
-    /// What it counts, in a few words.
+    /// Description of what it counts, in a few words.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ impl Counter {
     }
 }
 
-/// What a file of counters says.
+/// Values of a file of counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts([u64; Counter::ALL.len()]);
 
@@ -171,7 +171,7 @@ impl Counts {
         Some(Self(counts))
     }
 
-    /// What a counter stands at.
+    /// Value of a counter.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize]
@@ -187,7 +187,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Where a context counts: a row of the file, if there is one.
+/// Counters of a context: a row of the file, if there is one.
 pub(crate) struct Tally(Option<&'static [AtomicU64; Counter::ALL.len()]>);
 
 impl Tally {

@@ -41,21 +41,21 @@ impl Burst {
         self.frames.len()
     }
 
-    /// How many more packets fit.
+    /// Number of packets that still fit.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         BURST_MAX - self.frames.len()
     }
 
-    /// Whether there is no packet.
+    /// True if there is no packet.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Whether no more packet fits.
+    /// True if no more packet fits.
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -49,7 +49,7 @@ impl FrameSize {
     }
 }
 
-/// Why an arena could not be mapped.
+/// Error of an arena that could not be mapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArenaError {
@@ -212,7 +212,7 @@ fn map_pages(bytes: usize) -> Result<NonNull<u8>, ArenaError> {
     })
 }
 
-/// Which of a gateway's plain interfaces a packet came from or goes to. 0 is the one that a gateway
+/// Number of the gateway's plain interface that a packet came from or goes to. 0 is the one that a gateway
 /// always has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceId(pub u8);
@@ -229,7 +229,7 @@ pub struct Frame {
     /// Start of the chunk.
     base: NonNull<u8>,
     arena: &'static Arena,
-    /// Where the packet starts in the chunk, and above [`OFFSET`] its interface: one word, because
+    /// Start of the packet in the chunk, and above [`OFFSET`] its interface: one word, because
     /// frames are to stay as small as they are.
     place: u32,
     /// `offset + len` never exceeds the frame size.
@@ -244,7 +244,7 @@ unsafe impl Send for Frame {}
 unsafe impl Sync for Frame {}
 
 impl Frame {
-    /// Where the packet starts in the chunk.
+    /// Start of the packet in the chunk, bytes.
     #[inline(always)]
     const fn offset(&self) -> u32 {
         self.place & OFFSET
@@ -302,7 +302,7 @@ impl Frame {
         self.len as usize
     }
 
-    /// Whether the packet is empty.
+    /// True if the packet is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -461,7 +461,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Whether the packet lies where `other`'s does, with as many bytes and of the same interface.
+    /// True if the packet lies where `other`'s does, with as many bytes and of the same interface.
     #[inline]
     #[must_use]
     pub const fn is_placed_like(&self, other: &Self) -> bool {

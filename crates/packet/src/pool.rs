@@ -32,7 +32,7 @@ impl Pool {
     /// Gives a frame back.
     ///
     /// # Panics
-    /// When the frame belongs to another arena: mixing arenas is a defect of the program.
+    /// Panics if the frame belongs to another arena: mixing arenas is a defect of the program.
     #[inline]
     pub fn free(&mut self, frame: Frame) {
         if self.free.len() >= 2 * BATCH {

@@ -21,7 +21,7 @@ pub(crate) fn bursts(
     (0..rounds).try_for_each(|_| packets.round(direction, |burst| counted_burst(burst)))
 }
 
-/// What is counted.
+/// The function whose instructions are counted.
 #[inline(never)]
 fn counted_burst(burst: &mut dyn FnMut()) {
     burst();

@@ -24,7 +24,7 @@ convoy-ports time SUITE seal|open BYTES COUNT     least cycles of the time-stamp
 convoy-ports count SUITE seal|open BYTES COUNT ROUNDS    bursts within a function named counted_burst
 convoy-ports pipelines SUITE BYTES COUNT ROUNDS          bursts through outbound_pipeline and inbound_pipeline";
 
-/// How it ends where it may not be followed.
+/// Exit status if it may not be followed.
 const CANNOT: i32 = 77;
 
 fn main() -> ExitCode {

@@ -12,14 +12,14 @@ use convoy_crypto::{
 const COUNT_MAX: usize = 64;
 /// From the start of a frame to that of the next: as in the pool of a gateway.
 const FRAME: usize = 2048;
-/// Where packets begin in their frames.
+/// Start of a packet in its frame, bytes.
 const FRONT: usize = 128;
 /// SPI and sequence number.
 const HEADER: usize = 8;
 /// The longest ICV.
 const ICV_MAX: usize = 32;
 
-/// What is done to the packets.
+/// Operation on the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Seal,

@@ -1,4 +1,4 @@
-//! What the processor at hand takes for a burst.
+//! Time that the processor at hand takes for a burst.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ const ROUNDS: usize = 4000;
 /// Steps of the chain that tells how fast the core's clock is, two cycles each.
 const STEPS: u64 = 100_000;
 
-/// What was measured.
+/// Results of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
     /// Cycles of the time-stamp counter for a packet.

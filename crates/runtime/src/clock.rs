@@ -1,6 +1,6 @@
 //! The worker's clock.
 
-use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::clock::Now;
 use nix::time::{ClockId, clock_gettime};
 
 /// The time of the host's monotonic clock, which every worker and every reader of its counters

@@ -1,4 +1,4 @@
-//! Which engine workers have their cryptography done by.
+//! Choice of the engine that does the workers' cryptography.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use convoy_packet::BURST_MAX;
 use crate::pool::Helper;
 use crate::{CryptoPool, Waker};
 
-/// How many frames a job takes that may have to be done again: source, result and a copy.
+/// Number of frames of a job that may have to be done again: source, result and a copy.
 const FRAMES_PER_JOB: usize = 3;
 
-/// Where engines come from that this crate does not know: a device with queue pairs.
+/// Source of engines that this crate does not know: a device with queue pairs.
 pub trait Devices: Send + Sync + std::fmt::Debug {
     /// Its name in site files.
     fn name(&self) -> &'static str;
@@ -65,7 +65,7 @@ impl EngineChoice {
         }
     }
 
-    /// What has a worker help others, where workers do that.
+    /// Makes the means by which a worker helps others, where workers do that.
     pub(crate) fn helper(&self, waker: &Waker) -> Option<Helper> {
         match self {
             Self::Pool(pool) => pool.helper(waker),

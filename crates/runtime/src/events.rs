@@ -49,7 +49,7 @@ impl Teller {
 pub struct Events {
     rings: Vec<(WorkerId, Consumer<Event>)>,
     bell: Waker,
-    /// Which ring is read first; moves on, so that none starves the others.
+    /// Ring that is read first; moves on, so that none starves the others.
     turn: usize,
 }
 
@@ -97,7 +97,7 @@ impl Events {
         self.bell.awake();
     }
 
-    /// Whether all workers have ended and everything they told was read.
+    /// True if all workers have ended and everything they told was read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.rings.iter().all(|(_, ring)| ring.is_abandoned() && ring.is_empty())

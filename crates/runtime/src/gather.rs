@@ -6,7 +6,7 @@
 //! gather, of which the kernel makes one large segment. Network cards moderate their interrupts
 //! for the same reason.
 //!
-//! When packets come slowly there is no pause: a packet that comes alone is passed on at once.
+//! Packets that come slowly see no pause: a packet that comes alone is passed on at once.
 
 /// Time over which packets are counted.
 const WINDOW_NS: u64 = 2_000_000;

@@ -17,7 +17,7 @@ const DEPTH: usize = 8 * BURST_MAX;
 /// Path news a ring holds; they are rare, and a lost one comes again.
 const NEWS_DEPTH: usize = 16;
 
-/// Which pipeline handed-off packets are for.
+/// Pipeline that handed-off packets are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Outbound,
@@ -56,7 +56,7 @@ impl From {
 pub(crate) struct Links {
     to: Vec<To>,
     from: Vec<From>,
-    /// Which worker's rings are emptied first; moves on, so that none starves the others.
+    /// Worker whose rings are emptied first; moves on, so that none starves the others.
     turn: usize,
 }
 
@@ -159,7 +159,7 @@ impl Links {
         self.from.iter_mut().find_map(|from| from.news.pop().ok())
     }
 
-    /// Whether nothing waits in any ring to this worker.
+    /// True if nothing waits in any ring to this worker.
     pub(crate) fn is_empty(&self) -> bool {
         self.from
             .iter()

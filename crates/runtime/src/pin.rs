@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Why a worker could not be bound to a processor.
+/// A worker could not be bound to a processor.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
@@ -24,7 +24,7 @@ pub enum PinError {
     System {
         /// The processor asked for.
         cpu: usize,
-        /// What the system said.
+        /// Error number from the system.
         errno: Errno,
     },
 }
@@ -43,7 +43,7 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
     })
 }
 
-/// Whether the calling thread may be bound to processor `cpu` (counted from 0). Binds nothing.
+/// Checks that the calling thread may be bound to processor `cpu` (counted from 0). Binds nothing.
 ///
 /// # Errors
 /// As [`pin_current_thread`].

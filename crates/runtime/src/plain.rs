@@ -19,9 +19,9 @@ pub(crate) struct Plain {
     first: Source,
     /// Packets on their way to the first; used only where there are others.
     output: Burst,
-    /// Those from number 1 on; none in the place of one that died.
+    /// Interfaces from number 1 on; none in the place of one that died.
     others: Vec<Option<Other>>,
-    /// What those that died had counted.
+    /// Counters of interfaces that died.
     buried: PortCounters,
     /// One died since this was last asked.
     lost_one: bool,
@@ -67,18 +67,18 @@ impl Plain {
         Ok(moved)
     }
 
-    /// Whether one died since this was last asked.
+    /// True if one died since this was last asked.
     pub(crate) fn lost_one(&mut self) -> bool {
         core::mem::take(&mut self.lost_one)
     }
 
-    /// What was received and not yet taken.
+    /// Packets received and not yet taken.
     pub(crate) fn inputs(&mut self) -> impl Iterator<Item = &mut Burst> {
         let others = self.others.iter_mut().flatten().map(|other| &mut other.source.input);
         core::iter::once(&mut self.first.input).chain(others)
     }
 
-    /// How many packets that is.
+    /// Number of packets received and not yet taken.
     pub(crate) fn left(&self) -> usize {
         self.sources().map(|source| source.input.len()).sum()
     }

@@ -27,7 +27,7 @@ const AMONG_WORKERS: usize = 8;
 /// Looks at empty desks before a thread sleeps.
 const LOOKS: u32 = 2000;
 
-/// Why a pool of threads could not be started.
+/// A pool of threads could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -49,7 +49,7 @@ pub struct CryptoPool {
     members: Vec<Member>,
     /// Workers that help each other; 0: threads help them.
     workers: usize,
-    /// What wakes workers that help.
+    /// Handles to wake workers that help.
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -69,7 +69,7 @@ struct Member {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What wakes one who helps.
+/// Handle to wake one who helps.
 #[derive(Clone, Debug)]
 enum Bell {
     Thread(Arc<SleepFlag>, Thread),
@@ -92,7 +92,7 @@ impl Bell {
     }
 }
 
-/// Whether a thread is bound to a processor.
+/// Number of the processor that a thread is bound to; none if it is not bound.
 pub type Processor = Option<usize>;
 
 impl CryptoPool {
@@ -143,7 +143,7 @@ impl CryptoPool {
         Self { office, members: Vec::new(), workers, wakers: Mutex::default() }
     }
 
-    /// How many threads there are.
+    /// Number of its threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.members.len()
@@ -172,7 +172,7 @@ impl CryptoPool {
         Box::new(engine::Pooled::new(self, waker))
     }
 
-    /// What has a worker help others, in a pool of workers.
+    /// Makes the means by which a worker helps others, in a pool of workers.
     pub(crate) fn helper(&self, waker: &Waker) -> Option<Helper> {
         (self.workers > 0).then(|| {
             self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker.clone());
@@ -180,7 +180,7 @@ impl CryptoPool {
         })
     }
 
-    /// What wakes those who may help a worker.
+    /// Handles to wake those who may help a worker.
     fn bells(&self, of: &Waker) -> Vec<Bell> {
         let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         let others = wakers.iter().filter(|waker| !waker.is(of)).cloned();

@@ -12,7 +12,7 @@ const EAGER: u32 = 16;
 /// Afterwards, and as long as nothing signals packets, it is asked every so many turns.
 const RETRY: u32 = 4;
 
-/// Which outgoing packets a wire port carries. `None` matches everything.
+/// Selects the outgoing packets that a wire port carries. `None` matches everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireMatch {
     /// IP version of the outer header: 4 or 6.
@@ -24,7 +24,7 @@ pub struct WireMatch {
 }
 
 impl WireMatch {
-    /// Whether `packet` (outer header first) goes this way.
+    /// True if `packet` (outer header first) goes this way.
     #[inline]
     #[must_use]
     pub fn takes(&self, packet: &[u8]) -> bool {
@@ -45,7 +45,7 @@ impl WireMatch {
     }
 }
 
-/// Whether the outer header of `packet` has this source address.
+/// True if the outer header of `packet` has this source address.
 #[inline]
 pub(crate) fn is_from(packet: &[u8], source: IpAddr) -> bool {
     let version = packet.first().map_or(0, |b| b >> 4);
@@ -57,7 +57,7 @@ pub(crate) fn is_from(packet: &[u8], source: IpAddr) -> bool {
 
 /// One way onto the wire.
 pub struct WirePort {
-    /// Which outgoing packets it carries; the first port that matches gets the packet.
+    /// Outgoing packets that it carries; the first port that matches gets the packet.
     pub carries: WireMatch,
     /// The port.
     pub port: Box<dyn Port>,
@@ -69,7 +69,7 @@ impl fmt::Debug for WirePort {
     }
 }
 
-/// What one worker receives from and sends to.
+/// Everything that one worker receives from and sends to.
 pub struct WorkerPorts {
     /// The side of unprotected packets.
     pub plain: Box<dyn Port>,
@@ -89,7 +89,7 @@ impl fmt::Debug for WorkerPorts {
 /// A port and whether asking it is worth a system call.
 pub(crate) struct Source {
     pub(crate) port: Box<dyn Port>,
-    /// What was received and not yet taken by the pipeline.
+    /// Packets received and not yet taken by the pipeline.
     pub(crate) input: Burst,
     /// The port said "nothing more" when it was last asked, and nothing was signalled since.
     empty: bool,
@@ -170,12 +170,12 @@ impl Source {
         self.empty = false;
     }
 
-    /// Whether its worker may sleep as far as this port is concerned.
+    /// True if its worker may sleep as far as this port is concerned.
     pub(crate) fn is_idle(&self) -> bool {
         self.empty && self.input.is_empty()
     }
 
-    /// Whether the port cannot signal and must be asked from time to time.
+    /// True if the port cannot signal and must be asked from time to time.
     pub(crate) fn is_polled(&self) -> bool {
         self.polled
     }

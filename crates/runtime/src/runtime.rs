@@ -21,14 +21,14 @@ use crate::{
 
 /// Turns without work after which a worker sleeps.
 const IDLE_TURNS: u32 = 3;
-/// How long a worker lets packets gather that come fast and in small bursts.
+/// Time for which a worker lets packets gather that come fast and in small bursts.
 const PAUSE: Duration = Duration::from_micros(40);
-/// How often it is looked whether a worker has brought its counters up to date.
+/// Time between two looks whether a worker has brought its counters up to date.
 const ANSWER_LOOK: Duration = Duration::from_micros(50);
-/// How long a stopping worker goes on receiving what had come before, if it never stops coming.
+/// Longest time that a stopping worker goes on receiving what had come before, if it never stops coming.
 const LAST_CALL_NS: u64 = 100_000_000;
 
-/// How the threads behave.
+/// Behaviour of the threads.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadConfig {
     /// The processor of each worker; workers beyond the list are not bound.
@@ -37,7 +37,7 @@ pub struct ThreadConfig {
     pub busy_poll: bool,
 }
 
-/// Why a gateway's workers could not be started.
+/// A gateway's workers could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -55,7 +55,7 @@ pub enum StartError {
     Pin {
         /// The worker.
         worker: u16,
-        /// Why.
+        /// Cause.
         source: PinError,
     },
     /// A worker ended before it had begun.
@@ -63,7 +63,7 @@ pub enum StartError {
     Gone(u16),
 }
 
-/// How a worker failed; the gateway cannot go on without it.
+/// A worker failed; the gateway cannot go on without it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -72,7 +72,7 @@ pub enum Failure {
     Port {
         /// The worker.
         worker: u16,
-        /// What the port said.
+        /// Error of the port.
         source: IoError,
     },
     /// The worker panicked: a defect.
@@ -80,12 +80,12 @@ pub enum Failure {
     Panicked {
         /// The worker.
         worker: u16,
-        /// What it said last.
+        /// Text of the panic.
         message: String,
     },
 }
 
-/// How workers ended.
+/// Outcome of the workers' end.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct StopReport {
@@ -95,10 +95,10 @@ pub struct StopReport {
     pub failures: Vec<Failure>,
 }
 
-/// What the workers of one gateway share while they end.
+/// State that the workers of one gateway share while they end.
 #[derive(Debug, Default)]
 struct Ending {
-    /// When workers must have ended, in nanoseconds of their clock; 0: not at all.
+    /// Time by which workers must have ended, in nanoseconds of their clock; 0: not at all.
     until: AtomicU64,
     /// Workers that have nothing more to give to others.
     drained: AtomicUsize,
@@ -176,7 +176,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// What each worker publishes.
+    /// Counters that each worker publishes.
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         &self.stats
@@ -203,13 +203,13 @@ impl Runtime {
         }
     }
 
-    /// What the workers tell control; `None` the second time.
+    /// Receiver of what the workers tell control; `None` the second time.
     #[must_use]
     pub fn take_events(&mut self) -> Option<Events> {
         self.events.take()
     }
 
-    /// What adds wire ports to the workers and removes them; `None` the second time.
+    /// Adds wire ports to the workers and removes them; `None` the second time.
     #[must_use]
     pub fn take_wiring(&mut self) -> Option<Wiring> {
         self.wiring.take()
@@ -258,7 +258,7 @@ impl Drop for Runtime {
     }
 }
 
-/// What a thread needs besides its worker.
+/// Settings and shared state of a worker's thread.
 struct Place {
     cpu: Option<usize>,
     busy_poll: bool,

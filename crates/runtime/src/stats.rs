@@ -1,4 +1,4 @@
-//! What workers publish about themselves.
+//! Counters that workers publish about themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use convoy_engine::Front;
 use convoy_engine::front::{Counts, Standing};
 use convoy_io::PortCounters;
-use convoy_ipsec::counters::Counter;
+use convoy_ipsec::counter::Counter;
 use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::WorkerId;
 
@@ -67,7 +67,7 @@ impl PortTotals {
     }
 }
 
-/// What the engines of one worker have done, both directions together; all zero while it does its own
+/// Counters of the engines of one worker, both directions together; all zero while it does its own
 /// cryptography. See [`Counts`](convoy_engine::front::Counts).
 #[derive(Debug, Default)]
 pub struct EngineStats {
@@ -127,11 +127,11 @@ impl EngineStats {
     }
 }
 
-/// What one worker publishes.
+/// Counters that one worker publishes.
 #[derive(Debug)]
 pub struct WorkerStats {
     id: WorkerId,
-    /// What its pipelines count.
+    /// Counters of its pipelines.
     pub pipeline: Arc<WorkerCounters>,
     /// Packets given to other workers.
     pub handed_off: Counter,
@@ -149,7 +149,7 @@ pub struct WorkerStats {
     pub path_mtu_believed: Counter,
     /// Messages about too small a path that quoted nothing of ours.
     pub path_mtu_ignored: Counter,
-    /// What its engines do.
+    /// Counters of its engines.
     pub engine: EngineStats,
     /// Generation of the picture that its packets meet.
     generation: AtomicU64,
@@ -183,7 +183,7 @@ impl WorkerStats {
         }
     }
 
-    /// Which worker.
+    /// Number of the worker.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.id
@@ -213,7 +213,7 @@ impl WorkerStats {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Whether an answer is due.
+    /// True if an answer is due.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked() != self.answered.load(Ordering::Relaxed)
     }
@@ -228,7 +228,7 @@ impl WorkerStats {
         self.answer(u64::MAX);
     }
 
-    /// Whether a request was answered.
+    /// True if a request was answered.
     pub(crate) fn has_answered(&self, asked: u64) -> bool {
         self.answered.load(Ordering::Acquire) >= asked
     }

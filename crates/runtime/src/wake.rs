@@ -30,7 +30,7 @@ impl Waker {
     /// A waker for a worker that is awake.
     ///
     /// # Errors
-    /// What the kernel says when it cannot make an event descriptor.
+    /// The kernel's error when it cannot make an event descriptor.
     pub fn new() -> io::Result<Self> {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         Ok(Self(Arc::new(Inner { flag: SleepFlag::new(), bell })))
@@ -52,7 +52,7 @@ impl Waker {
         sleeps
     }
 
-    /// Whether both wake the same worker.
+    /// True if both wake the same worker.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -82,7 +82,7 @@ impl Waker {
         }
     }
 
-    /// What to wait on beside the ports.
+    /// Descriptor to wait on beside the ports.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

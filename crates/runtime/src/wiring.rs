@@ -15,13 +15,13 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use crate::ports::{Source, WireMatch, is_from};
 use crate::{Waker, WirePort, Worker};
 
-/// How many sets of wire ports may be added to those that workers were made with.
+/// Number of sets of wire ports that may be added to those that workers were made with.
 pub(crate) const SPARE: usize = 64;
 
 /// A wire port and the packets on their way to it.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// Where its counters are published.
+    /// Place in the published counters that is its own.
     pub(crate) slot: usize,
     carries: WireMatch,
     /// Carries only packets from this address.
@@ -44,7 +44,7 @@ impl Wire {
         }
     }
 
-    /// Whether a packet goes this way.
+    /// True if a packet goes this way.
     #[inline]
     pub(crate) fn takes(&self, packet: &[u8]) -> bool {
         self.carries.takes(packet) && self.from.is_none_or(|from| is_from(packet, from))
@@ -57,7 +57,7 @@ impl Wire {
     }
 }
 
-/// What control wants of a worker.
+/// Change that control wants of a worker.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a worker would have to free a box")]
 enum Order {
@@ -74,7 +74,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Whether control wants something.
+    /// True if control wants nothing.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.orders.is_empty()
@@ -121,7 +121,7 @@ pub struct WireId {
     number: u64,
 }
 
-/// Why wire ports cannot be added or removed.
+/// Wire ports cannot be added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WiringError {
@@ -242,13 +242,13 @@ impl Wiring {
         }
     }
 
-    /// How many sets of ports were added and not removed.
+    /// Number of sets of ports that were added and not removed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.open.iter().flatten().count()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -17,9 +17,11 @@ use std::time::Duration;
 
 use convoy_engine::front::{Sharing, WorkerLoad};
 use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
-use convoy_ipsec::pipeline::{PipelineConfig, PipelineParts};
+use convoy_ipsec::pipeline::{
+    HandOff, Inbound, Outbound, PathMtuNews, PipelineConfig, PipelineParts,
+};
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::SpdId;
@@ -46,7 +48,7 @@ const LETTING_GO_NS: u64 = 500_000_000;
 /// The pause between two questions whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What all workers of a gateway have in common.
+/// Settings and memory that all workers of a gateway have in common.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     /// For every worker's pipelines; the worker's number in it is replaced.
@@ -54,13 +56,13 @@ pub struct Surroundings {
     /// The databases that decide about packets of the plain ports (RFC 4301 section 4.4.1): first that
     /// of [`WorkerPorts::plain`], then those of [`WorkerPorts::interfaces`].
     pub spds: Vec<SpdId>,
-    /// Which engine does the cryptography.
+    /// Does the cryptography.
     pub engine: EngineChoice,
-    /// How workers share the work with an engine.
+    /// Division of the work between workers and an engine.
     pub sharing: Sharing,
     /// Of about so many results of an engine, the worker computes one again and compares; 0: none.
     pub checks: u32,
-    /// Where frames come from.
+    /// Memory that frames come from.
     pub arena: &'static Arena,
 }
 
@@ -72,7 +74,7 @@ pub struct Worker {
     inbound: Inbound,
     plain: Plain,
     wire: Vec<Wire>,
-    /// What ports that left had counted, by slot.
+    /// Counters of ports that left, by slot.
     counted: Box<[PortCounters]>,
     orders: Option<Orders>,
     /// Ports have come or gone since this was last asked.
@@ -92,7 +94,7 @@ pub struct Worker {
     stats: Arc<WorkerStats>,
     receiving: bool,
     next_tick: u64,
-    /// Whether SAs may have been silent too long.
+    /// True if SAs may have been silent too long.
     speaks: bool,
     unpublished: u32,
 }
@@ -190,19 +192,19 @@ impl Worker {
         }
     }
 
-    /// Which worker this is.
+    /// Number of this worker.
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// What it publishes.
+    /// Counters that it publishes.
     #[must_use]
     pub fn stats(&self) -> &Arc<WorkerStats> {
         &self.stats
     }
 
-    /// What wakes it.
+    /// Handle to wake it.
     #[must_use]
     pub fn waker(&self) -> &Waker {
         &self.waker
@@ -433,7 +435,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What the network says about packets sent. The worker that hears it need not be the one that
+    /// Takes in what the network says about packets sent. The worker that hears it need not be the one that
     /// owns the SA, so what is not believed here is passed on once.
     fn news(&mut self, now: Now) {
         while let Some(news) = self.links.hear() {
@@ -489,7 +491,7 @@ impl Worker {
         self.orders = Some(orders);
     }
 
-    /// Whether ports are to be added or removed.
+    /// True if ports are to be added or removed.
     #[inline]
     fn has_orders(&self) -> bool {
         self.orders.as_ref().is_some_and(|orders| !orders.is_empty())
@@ -517,7 +519,7 @@ impl Worker {
         self.rewired = true;
     }
 
-    /// Whether ports came or went since this was last asked.
+    /// True if ports came or went since this was last asked.
     pub(crate) fn was_rewired(&mut self) -> bool {
         core::mem::take(&mut self.rewired)
     }
@@ -561,13 +563,13 @@ impl Worker {
             + self.inbound.in_flight()
     }
 
-    /// Whether nothing is under way in this worker or in a ring to it.
+    /// True if nothing is under way in this worker or in a ring to it.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.pending() == 0 && self.links.is_empty()
     }
 
-    /// Whether sleeping is possible: nothing to do, or nothing but to wait for an engine that wakes this
+    /// True if sleeping is possible: nothing to do, or nothing but to wait for an engine that wakes this
     /// worker, and every port said so.
     pub(crate) fn may_sleep(&self) -> bool {
         self.pending() == self.outbound.with_engine() + self.inbound.with_engine()
@@ -579,7 +581,7 @@ impl Worker {
             && self.sources().all(|source| source.is_polled() || source.is_idle())
     }
 
-    /// When an engine must be looked at though it did not wake this worker, in nanoseconds of its clock.
+    /// Time at which an engine must be looked at though it did not wake this worker, in nanoseconds of its clock.
     pub(crate) fn wake_at(&self) -> Option<u64> {
         let times = [self.outbound.engine().wake_at(), self.inbound.engine().wake_at()];
         times.into_iter().flatten().min()
@@ -622,7 +624,7 @@ impl Worker {
     }
 }
 
-/// Why no port carries a packet: no socket of the kind its SA needs is open, or it is not IPsec at
+/// Reason why no port carries a packet: no socket of the kind its SA needs is open, or it is not IPsec at
 /// all, because a policy says BYPASS.
 fn no_way(packet: &[u8]) -> DropReason {
     let esp = WireMatch { protocol: Some(50), ..WireMatch::default() };

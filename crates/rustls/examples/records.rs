@@ -1,4 +1,4 @@
-//! What records cost in rustls: its provider's own AEADs and Convoy's in turn.
+//! Cost of records in rustls: its provider's own AEADs and Convoy's in turn.
 //!
 //! `cargo run --release -p convoy-rustls --example records` prints, for each suite, nanoseconds of CPU time for a
 //! record of 16,384 bytes and one of 64, encrypted by one end and decrypted by the other, and the ratio of both

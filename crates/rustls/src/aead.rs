@@ -1,4 +1,4 @@
-//! What records of both versions of TLS are sealed and opened with.
+//! AEADs that seal and open records of both versions of TLS.
 
 use convoy_crypto::{
     AeadKey, Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, SecretBytes, Suite, Verdict,

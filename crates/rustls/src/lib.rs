@@ -22,7 +22,7 @@
 //!
 //! `provider.install_default()` makes it the provider of every configuration of the process that names none.
 //!
-//! What differs from the provider it is given:
+//! Differences from the provider it is given:
 //!
 //! * A suite with an AEAD of Convoy's does not count as approved by FIPS, whatever the rest of it is.
 //! * QUIC packets are not records; they stay with the provider it is given. So does ChaCha20-Poly1305 on processors

@@ -55,7 +55,7 @@ fn with_aead(base: SupportedCipherSuite, has_chacha: bool) -> SupportedCipherSui
     ours
 }
 
-/// Whether both are one suite of one provider.
+/// True if both are one suite of one provider.
 fn is_same(one: SupportedCipherSuite, other: SupportedCipherSuite) -> bool {
     match (one, other) {
         (SupportedCipherSuite::Tls12(one), SupportedCipherSuite::Tls12(other)) => {

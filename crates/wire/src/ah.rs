@@ -25,7 +25,7 @@ pub const FIXED_LEN: usize = 12;
 /// The header in front of the ICV field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhHeader {
-    /// What follows the header.
+    /// Protocol of the bytes behind the header.
     pub next_header: Protocol,
     /// The header with ICV field and padding: 12 to 1028 bytes, a multiple of 4.
     pub len: usize,
@@ -163,7 +163,7 @@ impl MutableFields {
         self.0
     }
 
-    /// What was kept.
+    /// Inverse of [`Self::to_bytes`].
     #[inline]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)

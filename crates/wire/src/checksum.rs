@@ -98,7 +98,7 @@ impl Sum {
         }
     }
 
-    /// Whether what was summed, its checksum field included, is intact.
+    /// True if the bytes summed, their checksum field included, are intact.
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.fold() == 0xffff
@@ -174,7 +174,7 @@ pub const fn update32(check: u16, old: u32, new: u32) -> u16 {
     update16(check, u16::from_be_bytes([o2, o3]), u16::from_be_bytes([n2, n3]))
 }
 
-/// Whether an upper-layer packet with checksum is intact, given its pseudo header.
+/// Returns true if an upper-layer packet with checksum is intact, given its pseudo header.
 ///
 /// For UDP, a checksum of 0 over IPv4 means "none": ask [`crate::UdpView::checksum`] first.
 #[inline]

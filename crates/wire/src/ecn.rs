@@ -76,7 +76,7 @@ pub enum Ecn {
     Ce = 0b11,
 }
 
-/// What an ingress writes into the outer ECN field (RFC 6040 4.1, figure 3).
+/// Rule for the outer ECN field that an ingress writes (RFC 6040 4.1, figure 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EcnMode {
     /// The outer field is the inner one.
@@ -86,7 +86,7 @@ pub enum EcnMode {
     Compatibility,
 }
 
-/// How unusual a combination of inner and outer ECN is (RFC 6040 4.2, figure 4).
+/// Severity of a combination of inner and outer ECN (RFC 6040 4.2, figure 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EcnAlarm {
     /// Usual.
@@ -97,14 +97,14 @@ pub enum EcnAlarm {
     Dangerous,
 }
 
-/// What an egress does with a packet after combining inner and outer ECN.
+/// Action of an egress on a packet after combining inner and outer ECN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EcnDecap {
     /// Forward with this inner ECN.
     Forward {
         /// The field to write into the packet that is forwarded.
         ecn: Ecn,
-        /// How unusual the combination was.
+        /// Severity of the combination.
         alarm: EcnAlarm,
     },
     /// Drop: congestion was experienced and the inner transport cannot be told.

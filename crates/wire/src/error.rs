@@ -1,8 +1,8 @@
-//! What can be wrong with bytes.
+//! Errors of parsing and of writing packets.
 
 use thiserror::Error;
 
-/// Why bytes are not the packet they were taken for.
+/// Error of bytes that are not the packet they were taken for.
 ///
 /// One variant per cause, so that a data path can count each under its own name. The variants are
 /// plain: an error is one byte in a register.
@@ -59,7 +59,7 @@ pub enum ParseError {
     NotAnIcmpError,
 }
 
-/// Why bytes could not be written.
+/// Error of bytes that could not be written.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EmitError {

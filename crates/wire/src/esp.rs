@@ -45,7 +45,7 @@ const SHORT: usize = 8;
 /// The first of the padding.
 const SHORT_PADDING: u64 = u64::from_le_bytes([1, 2, 3, 4, 5, 6, 7, 8]);
 
-/// What makes of them the eight that follow.
+/// Eight bytes of 1: `n` times it, added to [`SHORT_PADDING`], is the padding `n` bytes later.
 const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// The lowest `n` bytes, which are at most [`SHORT`].
@@ -201,7 +201,7 @@ impl EspLayout {
         self.icv_len as usize
     }
 
-    /// What the ciphertext's length is a multiple of, bytes.
+    /// Alignment: the ciphertext's length is a multiple of it, in bytes.
     #[inline]
     pub const fn align(self) -> usize {
         self.align as usize
@@ -282,7 +282,7 @@ pub fn emit_trailer(
 
 /// The trailers of short paddings, each without next header and with zeros behind.
 const TRAILERS: [[u8; LONG]; LONG - 1] = trailers();
-/// What they are written in.
+/// Bytes of each of [`TRAILERS`].
 const LONG: usize = 16;
 
 #[allow(
@@ -347,14 +347,14 @@ fn set_next(
     Ok(needed)
 }
 
-/// What a decrypted ESP packet ends with.
+/// Lengths and next header read from the end of a decrypted ESP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EspTrailer {
     /// Length of the payload before padding, bytes (TFC padding included).
     pub payload_len: usize,
     /// Length of the padding, bytes.
     pub pad_len: u8,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub next_header: Protocol,
 }
 
@@ -395,7 +395,7 @@ pub fn parse_trailer(plaintext: &[u8]) -> Result<EspTrailer, ParseError> {
     Ok(EspTrailer { payload_len, pad_len, next_header: Protocol(next_header) })
 }
 
-/// What arrives on the UDP port of ESP in UDP (RFC 3948 2).
+/// Content of a datagram on the UDP port of ESP in UDP (RFC 3948 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpPayload<'a> {
     /// An ESP packet: its SPI is not zero.

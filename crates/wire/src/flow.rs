@@ -12,7 +12,7 @@ use crate::{IpVersion, Ipv4View, Ipv6View, ParseError, Protocol, Tos, ipv6};
 mod plain;
 pub use plain::parse_plain_v6;
 
-/// What identifies a packet's flow: the values that selectors match (RFC 4301 4.4.1.1).
+/// Values that identify a packet's flow and that selectors match (RFC 4301 4.4.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// Source address; an IPv4 address fills the first four bytes, the rest is zero.
@@ -109,7 +109,7 @@ pub fn addr(version: IpVersion, bytes: [u8; 16]) -> IpAddr {
     }
 }
 
-/// Whether a packet is whole.
+/// Fragmentation state of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FragmentState {
     /// Not a fragment. IPv6 atomic fragments count as whole (RFC 6946).
@@ -120,20 +120,20 @@ pub enum FragmentState {
     Later,
 }
 
-/// What one pass over a packet found out.
+/// Results of one pass over a packet.
 ///
 /// Aligned to the 16 bytes in which structs are copied: inside another struct it would otherwise be
 /// copied in other pieces than that struct, and a load that spans two stores under way waits for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(16))]
 pub struct PacketInfo {
-    /// What selectors match.
+    /// Values that selectors match.
     pub flow: FlowKey,
     /// IP header and payload, bytes. Bytes beyond are link padding and not part of the packet.
     pub total_len: u32,
     /// The IP header with options (IPv4) or the fixed header (IPv6), bytes.
     pub header_len: u16,
-    /// Where the upper layer begins, behind any extension headers, bytes from the packet's start.
+    /// Start of the upper layer, behind any extension headers, bytes from the packet's start.
     pub upper_offset: u16,
     /// The TTL or hop limit.
     pub ttl: u8,
@@ -141,7 +141,7 @@ pub struct PacketInfo {
     pub tos: Tos,
     /// The DF bit; always set for IPv6, which routers never fragment.
     pub dont_fragment: bool,
-    /// Whether the packet is whole.
+    /// Whole packet or fragment.
     pub fragment: FragmentState,
 }
 
@@ -167,12 +167,12 @@ impl PacketInfo {
     };
 }
 
-/// How strict [`parse_packet_with`] is.
+/// Options of [`parse_packet_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ParseOptions {
-    /// Whether the IPv4 header checksum must be right. Off where the kernel has seen the packet.
+    /// Requires a right IPv4 header checksum. Off where the kernel has seen the packet.
     pub verify_checksum: bool,
-    /// How much of an IPv6 extension header chain is followed.
+    /// Limits on the IPv6 extension header chain that is followed.
     pub limits: ExtensionLimits,
 }
 

@@ -18,7 +18,7 @@ pub const MAX_ERROR_LEN_V6: usize = ipv6::MIN_MTU;
 
 const HOP_LIMIT: u8 = 64;
 
-/// What an ICMP error reports.
+/// Condition reported by an ICMP error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
     /// The packet is larger than the next hop's MTU, bytes. An IPv4 router older than RFC 1191
@@ -43,7 +43,7 @@ pub enum IcmpError {
 /// An error report that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct IcmpErrorView<'a> {
-    /// What it reports.
+    /// Error that it reports.
     pub error: IcmpError,
     /// The packet it is about, as much of it as was quoted.
     pub quoted: Quoted<'a>,
@@ -52,9 +52,9 @@ pub struct IcmpErrorView<'a> {
 /// The start of a packet quoted in an error report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quoted<'a> {
-    /// Who had sent the packet.
+    /// Source of the packet.
     pub src: IpAddr,
-    /// Whom it was for.
+    /// Destination of the packet.
     pub dst: IpAddr,
     /// The upper layer's protocol.
     pub protocol: Protocol,
@@ -92,7 +92,7 @@ impl<'a> Quoted<'a> {
     /// Parses the start of a quoted packet, which may be cut off anywhere after its IP header.
     ///
     /// # Errors
-    /// What is wrong with the header; for IPv6 also with a quoted extension header chain.
+    /// Fails if the header is wrong; for IPv6 also if a quoted extension header chain is.
     pub fn parse(version: IpVersion, bytes: &'a [u8]) -> Result<Self, ParseError> {
         match version {
             IpVersion::V4 => {
@@ -120,7 +120,7 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// Whether messages of this type report errors, so that none may be sent in answer.
+/// Returns true if messages of this type report errors, so that none may be sent in answer.
 /// Redirects count as errors (RFC 1122 3.2.2, RFC 4443 2.4 (e)).
 #[inline]
 pub const fn is_error(version: IpVersion, ty: u8) -> bool {

@@ -131,13 +131,13 @@ impl<'a> Ipv4View<'a> {
         self.flags_and_offset() & MORE_FRAGMENTS != 0
     }
 
-    /// Where the payload lies in the unfragmented one, bytes: 0 to 65528.
+    /// Position of the payload in the unfragmented one, bytes: 0 to 65528.
     #[inline]
     pub const fn fragment_offset(&self) -> u16 {
         (self.flags_and_offset() & OFFSET_MASK) << 3
     }
 
-    /// Whether this is a part of a larger packet, the first one included.
+    /// True if this is a part of a larger packet, the first one included.
     #[inline]
     pub const fn is_fragment(&self) -> bool {
         self.flags_and_offset() & (MORE_FRAGMENTS | OFFSET_MASK) != 0
@@ -161,7 +161,7 @@ impl<'a> Ipv4View<'a> {
         u16::from_be_bytes([self.header[10], self.header[11]])
     }
 
-    /// Whether the header checksum is right.
+    /// True if the header checksum is right.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
         sum(self.header).combine(sum(self.options), false).is_valid()
@@ -187,7 +187,7 @@ impl<'a> Ipv4View<'a> {
         self.options
     }
 
-    /// What follows the options, up to the total length.
+    /// Bytes behind the options, up to the total length.
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload

@@ -92,7 +92,7 @@ impl<'a> Ipv6View<'a> {
         u16::from_be_bytes([self.header[4], self.header[5]])
     }
 
-    /// What the payload begins with: an extension header or the upper layer.
+    /// Type of the payload's first header: an extension header or the upper layer.
     #[inline]
     pub const fn next_header(&self) -> Protocol {
         Protocol(self.header[6])
@@ -130,7 +130,7 @@ impl<'a> Ipv6View<'a> {
         *dst
     }
 
-    /// What follows the fixed header: extension headers and upper layer.
+    /// Bytes behind the fixed header: extension headers and upper layer.
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
@@ -166,7 +166,7 @@ pub struct Ipv6Repr {
     pub tos: Tos,
     /// The flow label; bits above 2²⁰ are ignored.
     pub flow_label: u32,
-    /// What the payload begins with.
+    /// Type of the payload's first header.
     pub next_header: Protocol,
     /// The hop limit.
     pub hop_limit: u8,

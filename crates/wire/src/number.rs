@@ -29,7 +29,7 @@ impl Spi {
         self.0.get()
     }
 
-    /// Whether IANA reserves this value (1 to 255, RFC 4303 2.1).
+    /// True if IANA reserves this value (1 to 255, RFC 4303 2.1).
     #[inline]
     pub const fn is_reserved(self) -> bool {
         self.get() < Self::MIN_ASSIGNABLE

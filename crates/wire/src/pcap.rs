@@ -33,12 +33,12 @@ const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
 
-/// What a capture file says of all its records.
+/// Header of a capture file, which holds for all its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapHeader {
-    /// What records begin with, [`LINK_RAW`] for instance.
+    /// Link type of the records, [`LINK_RAW`] for instance.
     pub link: u32,
-    /// Whether time stamps have nanoseconds, or microseconds.
+    /// True if time stamps have nanoseconds, false if microseconds.
     pub nanoseconds: bool,
     /// Bytes that a record has at most.
     pub snap: u32,
@@ -59,7 +59,7 @@ impl PcapHeader {
         bytes
     }
 
-    /// What stands before a packet of `original` bytes, seen `at` this time since 1970, of which the file
+    /// Header of a record: a packet of `original` bytes, seen `at` this time since 1970, of which the file
     /// has `captured`. Times beyond 2106 are written as the last that there is.
     #[must_use]
     pub fn emit_record(

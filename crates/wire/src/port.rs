@@ -11,7 +11,7 @@ pub struct PortRange {
     end: u16,
 }
 
-/// Why a port range was refused.
+/// Error of a refused port range.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PortRangeError {
@@ -60,13 +60,13 @@ impl PortRange {
         self.end
     }
 
-    /// Whether the range holds every port.
+    /// True if the range holds every port.
     #[inline]
     pub const fn is_any(self) -> bool {
         self.start == 0 && self.end == u16::MAX
     }
 
-    /// Whether `port` lies in the range.
+    /// True if `port` lies in the range.
     #[inline]
     pub const fn contains(self, port: u16) -> bool {
         self.start <= port && port <= self.end

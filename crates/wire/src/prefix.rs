@@ -15,7 +15,7 @@ pub struct Prefix {
     len: u8,
 }
 
-/// Why a prefix was refused.
+/// Error of a refused prefix.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrefixError {
@@ -94,17 +94,17 @@ impl Prefix {
         IpVersion::of_addr(self.addr)
     }
 
-    /// Whether `addr` lies in the prefix. Never true across IP versions.
+    /// True if `addr` lies in the prefix. Never true across IP versions.
     pub fn contains(&self, addr: IpAddr) -> bool {
         IpVersion::of_addr(addr) == self.version() && bits(addr) & mask(self.len) == bits(self.addr)
     }
 
-    /// Whether every address of `other` lies in this prefix.
+    /// True if every address of `other` lies in this prefix.
     pub fn covers(&self, other: &Self) -> bool {
         self.len <= other.len && self.contains(other.addr)
     }
 
-    /// Whether some address lies in both.
+    /// True if some address lies in both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Which Internet Protocol.
+/// Version of the Internet Protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum IpVersion {
@@ -100,7 +100,7 @@ impl Protocol {
     /// UDP-Lite, RFC 3828.
     pub const UDP_LITE: Self = Self(136);
 
-    /// Whether the first four bytes of the upper layer are source and destination port.
+    /// True if the first four bytes of the upper layer are source and destination port.
     #[inline]
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP | Self::SCTP | Self::DCCP | Self::UDP_LITE)

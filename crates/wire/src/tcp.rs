@@ -21,7 +21,7 @@ use crate::ParseError;
 
 /// Length of a header without options, bytes.
 pub const MIN_HEADER_LEN: usize = 20;
-/// Where the checksum is in the header.
+/// Offset of the checksum in the header, bytes.
 pub const CHECKSUM_AT: usize = 16;
 
 /// The eight control bits (RFC 9293 3.1).
@@ -46,13 +46,13 @@ impl TcpFlags {
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
 
-    /// Whether all bits of `other` are set.
+    /// True if all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any bit of `other` is set.
+    /// True if any bit of `other` is set.
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -171,7 +171,7 @@ impl<'a> TcpView<'a> {
         self.options
     }
 
-    /// What follows the options.
+    /// Bytes behind the options.
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload

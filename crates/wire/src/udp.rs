@@ -12,7 +12,7 @@ use crate::{EmitError, ParseError};
 
 /// Length of the header, bytes.
 pub const HEADER_LEN: usize = 8;
-/// Where the checksum is in the header.
+/// Offset of the checksum in the header, bytes.
 pub const CHECKSUM_AT: usize = 6;
 
 /// A checked view of a UDP datagram.
@@ -62,7 +62,7 @@ impl<'a> UdpView<'a> {
         u16::from_be_bytes([self.header[6], self.header[7]])
     }
 
-    /// What follows the header, up to the length field.
+    /// Bytes behind the header, up to the length field.
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload

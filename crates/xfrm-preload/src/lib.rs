@@ -7,9 +7,9 @@
 //! it goes on to libc. An entry is believed only while the descriptor still has the identity noted
 //! there, so that `close`, `close_range` or a descriptor closed by a child need no hook.
 //!
-//! What travels on the socket is in [`wire`] and in `docs/xfrm-socket.md`.
+//! [`wire`] and `docs/xfrm-socket.md` describe the messages on the socket.
 //!
-//! When the server goes, requests that wait for an answer get an error, and the descriptor's file is
+//! Requests that wait for an answer get an error when the server goes, and the descriptor's file is
 //! replaced (`dup3`) by a timer until a server is there again; epoll registrations are repeated.
 //! So a loop around `poll` wakes now and then and does not spin, and the number stays.
 //!

@@ -16,7 +16,7 @@ pub const WATCHES: usize = 4;
 /// Requests that can wait for an answer at once and get an error when the server goes.
 pub const PENDING: usize = 8;
 
-/// What a file behind a descriptor is known by: 0 is none, even ones are sockets by their inode, odd
+/// Number that identifies a file behind a descriptor: 0 is none, even ones are sockets by their inode, odd
 /// ones timers by their interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity(pub u64);
@@ -37,7 +37,7 @@ impl Identity {
         Self(interval << 1 | 1)
     }
 
-    /// Whether it is a timer, that is, whether there is no server.
+    /// True if it is a timer, that is, if there is no server.
     #[must_use]
     pub const fn is_parked(self) -> bool {
         self.0 & 1 == 1
@@ -53,7 +53,7 @@ pub struct Watch {
     data: AtomicU64,
 }
 
-/// What is remembered of a descriptor.
+/// State kept for a descriptor.
 #[derive(Debug)]
 pub struct Slot {
     identity: AtomicU64,
@@ -75,7 +75,7 @@ pub struct Slot {
     pub buffers: [AtomicI32; 2],
     /// Milliseconds until the next attempt to reach a server.
     pub backoff: AtomicU32,
-    /// Whether a request was refused because answers to others were still to be read.
+    /// 1 if a request was refused because answers to others were still to be read, else 0.
     pub refused: AtomicU32,
     /// Requests without an answer: 1 in the upper half, the sequence number in the lower.
     pending: [AtomicU64; PENDING],
@@ -154,7 +154,7 @@ impl Slot {
         self.identity.store(from.identity().0, Release);
     }
 
-    /// Whether the descriptor is still what it was, `is` telling whether it has an identity.
+    /// True if the descriptor is still what it was; `is` tells if it has an identity.
     /// An entry that is out of date is emptied.
     pub fn verify(&self, is: impl Fn(Identity) -> bool) -> bool {
         loop {
@@ -214,7 +214,7 @@ impl Slot {
         self.pending.iter().any(|place| place.compare_exchange(entry, 0, AcqRel, Relaxed).is_ok())
     }
 
-    /// Whether a request waits for its answer.
+    /// True if a request waits for its answer.
     pub fn awaits(&self, seq: u32) -> bool {
         let entry = 1 << 32 | u64::from(seq);
         self.pending.iter().any(|place| place.load(Acquire) == entry)

@@ -1,10 +1,10 @@
-//! What travels on Convoy's XFRM socket, beside the XFRM messages themselves.
+//! Messages on Convoy's XFRM socket, beside the XFRM messages themselves.
 //!
 //! The socket is `AF_UNIX`, `SOCK_SEQPACKET`. A connection stands for one netlink socket, a datagram
 //! for one of netlink, unchanged. Messages of the types here are the library's own: netlink reserves
 //! all below 0x10 and uses 1 to 4. Each fills a datagram of its own. Integers are in host byte order.
 
-/// Where the socket is when [`SOCKET_VARIABLE`] does not say.
+/// Path of the socket if [`SOCKET_VARIABLE`] does not name one.
 pub const DEFAULT_SOCKET: &str = "/run/convoy/xfrm.sock";
 /// The environment variable that names the socket.
 pub const SOCKET_VARIABLE: &str = "CONVOY_XFRM_SOCKET";
@@ -28,7 +28,7 @@ pub const OPTION: u16 = 7;
 /// with [`ERROR`], and the library closes the connection.
 pub const STEER: u16 = 8;
 
-/// What mark exempts sockets from policies is asked, without numbers, and with `NLM_F_ACK`. The server answers with the
+/// Asks for the mark that exempts sockets from policies, without numbers, and with `NLM_F_ACK`. The server answers with the
 /// same type, and the mark and its mask as numbers; one that does not know this acknowledges it.
 pub const MARK: u16 = 9;
 
@@ -96,14 +96,14 @@ pub struct Header {
     pub kind: u16,
     /// Its flags.
     pub flags: u16,
-    /// What pairs answers with requests.
+    /// Sequence number, which pairs answers with requests.
     pub seq: u32,
     /// The port of the sender, or of the socket it is for.
     pub port: u32,
 }
 
 impl Header {
-    /// Whether a kernel that carries it out answers it.
+    /// True if a kernel that carries it out answers it.
     #[must_use]
     pub fn wants_answer(&self) -> bool {
         // ALLOCSPI and the questions are answered also without the flag.
@@ -111,7 +111,7 @@ impl Header {
         self.flags & FLAG_REQUEST != 0 && (self.flags & FLAG_ACK != 0 || question)
     }
 
-    /// Whether nothing more follows for the request it answers.
+    /// True if nothing more follows for the request it answers.
     #[must_use]
     pub fn ends_answer(&self) -> bool {
         matches!(self.kind, ERROR | DONE) || self.flags & FLAG_MULTI == 0

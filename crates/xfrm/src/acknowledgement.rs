@@ -15,7 +15,7 @@ const ATTR_OFFS: u16 = 2;
 /// The longest sentence that is sent, in bytes.
 const TEXT_MAX: usize = 1024;
 
-/// What a socket asked for by `setsockopt(SOL_NETLINK)`.
+/// Options that a socket set by `setsockopt(SOL_NETLINK)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckOptions {
     /// `NETLINK_CAP_ACK`: refusals quote only the request's header. Otherwise they quote all of it,
@@ -28,7 +28,7 @@ pub struct AckOptions {
 /// The answer to a request that has no other: `NLMSG_ERROR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// Why not; `None` when it was done.
+    /// Error that the kernel answers with; `None` when the request was done.
     pub refusal: Option<Refusal>,
     /// The header of the request.
     pub request: Header,
@@ -82,7 +82,7 @@ impl Acknowledgement {
     }
 }
 
-/// What the extended acknowledgement says, where it says anything.
+/// Writes text and offset of the extended acknowledgement, where it has them.
 fn write_words(to: &mut Writer, text: &str, offset: Option<u32>) {
     if !text.is_empty() {
         to.attribute(ATTR_MSG, |to| {

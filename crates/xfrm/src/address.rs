@@ -63,7 +63,7 @@ impl Writer {
     }
 }
 
-/// What protocol an SA is of: `xfrm_id.proto`, the number that IP headers carry.
+/// Protocol of an SA: `xfrm_id.proto`, the number that IP headers carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SaProtocol {
@@ -105,7 +105,7 @@ impl SaProtocol {
         }
     }
 
-    /// Whether it is one of IPsec's, whose SAs have SPIs.
+    /// True if it is one of IPsec's, whose SAs have SPIs.
     #[must_use]
     pub const fn is_ipsec(self) -> bool {
         matches!(self, Self::Esp | Self::Ah | Self::Comp)
@@ -115,7 +115,7 @@ impl SaProtocol {
 /// `IPSEC_PROTO_ANY`.
 pub(crate) const PROTO_ANY: u8 = 255;
 
-/// Which protocols a flush or a dump is about: 0 for all, 255 for IPsec's three, else one.
+/// Protocols that a flush or a dump covers: 0 for all, 255 for IPsec's three, else one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProtocolFilter(pub u8);
 
@@ -125,7 +125,7 @@ impl ProtocolFilter {
     /// ESP, AH and IPComp (`IPSEC_PROTO_ANY`).
     pub const IPSEC: Self = Self(PROTO_ANY);
 
-    /// Whether SAs of `protocol` are meant.
+    /// True if SAs of `protocol` are covered.
     #[must_use]
     pub const fn matches(self, protocol: SaProtocol) -> bool {
         match self.0 {
@@ -136,7 +136,7 @@ impl ProtocolFilter {
     }
 }
 
-/// How an SA wraps packets: `XFRM_MODE_*`.
+/// Encapsulation of packets by an SA: `XFRM_MODE_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {

@@ -55,9 +55,9 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What an algorithm is called: at most 63 bytes without a zero among them.
+/// Linux's name of an algorithm: at most 63 bytes without a zero among them.
 ///
-/// Which there are, and their aliases, is in [`crate::names`].
+/// The known ones, and their aliases, are in [`crate::names`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AlgorithmName([u8; 64]);
 
@@ -120,7 +120,7 @@ impl fmt::Debug for AlgorithmName {
 /// A cipher or a compression: `struct xfrm_algo`.
 #[derive(Debug)]
 pub struct Algorithm {
-    /// What it is called.
+    /// Linux's name of the algorithm.
     pub name: AlgorithmName,
     /// Its key; of 0 bits for compression and NULL.
     pub key: Key,
@@ -129,7 +129,7 @@ pub struct Algorithm {
 /// An integrity algorithm.
 #[derive(Debug)]
 pub struct Integrity {
-    /// What it is called.
+    /// Linux's name of the algorithm.
     pub name: AlgorithmName,
     /// Its key.
     pub key: Key,
@@ -142,7 +142,7 @@ pub struct Integrity {
 /// A cipher that protects integrity as well: `struct xfrm_algo_aead`.
 #[derive(Debug)]
 pub struct Aead {
-    /// What it is called.
+    /// Linux's name of the algorithm.
     pub name: AlgorithmName,
     /// Key and salt.
     pub key: Key,
@@ -150,7 +150,7 @@ pub struct Aead {
     pub icv_bits: u32,
 }
 
-/// What an SA does to its packets.
+/// Algorithms, with keys, that an SA applies to its packets.
 #[derive(Debug, Default)]
 pub enum Transform {
     /// Nothing is said: an SA that only has its SPI yet, or an event without keys.

@@ -8,7 +8,7 @@ use crate::refusal::{Errno, Refusal};
 const NUMBER_MASK: u16 = 0x3fff;
 const NESTED: u16 = 0x8000;
 
-/// What a kernel checks of an attribute before it looks into it (`struct nla_policy`).
+/// Check of an attribute that a kernel makes before it looks into it (`struct nla_policy`).
 #[derive(Clone, Copy)]
 enum Rule {
     /// At least so many bytes.
@@ -50,7 +50,7 @@ macro_rules! attributes {
             }
         }
 
-        /// What Linux calls an attribute with this number, without `XFRMA_`: what to say of one that
+        /// Linux's word for an attribute with this number, without `XFRMA_`: the text for one that
         /// a message should not have.
         #[must_use]
         pub const fn attribute_name(number: u16) -> Option<&'static str> {
@@ -158,7 +158,7 @@ pub(crate) struct Attributes<'a> {
     known: [Option<&'a [u8]>; 42],
     /// Numbers above the highest one known.
     foreign: Vec<u16>,
-    /// Whether something is behind the attributes that is none.
+    /// True if bytes are left behind the last attribute.
     leftover: bool,
 }
 
@@ -216,7 +216,7 @@ impl<'a> Attributes<'a> {
         Ok(table)
     }
 
-    /// What a kernel says of a refusal that has no words of its own: it remarks on bytes that are left
+    /// Kernel's text for a refusal that has no words of its own: it remarks on bytes that are left
     /// over, and does not refuse them.
     pub(crate) fn remark(&self) -> &'static str {
         if self.leftover { "bytes leftover after parsing attributes" } else { "" }
@@ -243,7 +243,7 @@ impl<'a> Attributes<'a> {
         self.take(number)?.first_chunk().copied().map(u32::from_ne_bytes)
     }
 
-    /// What nobody took.
+    /// Numbers of the attributes that nobody took.
     pub(crate) fn others(mut self) -> Others {
         let mut numbers = self.foreign;
         if self.space == Space::Xfrm {
@@ -263,7 +263,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// What `validate_nla` says of one attribute.
+/// Checks one attribute as `validate_nla` does.
 fn check(space: Space, raw: u16, payload: &[u8]) -> Result<(), (Errno, &'static str)> {
     let number = raw & NUMBER_MASK;
     let Some(rule) = space.rule(number) else { return Ok(()) };
@@ -299,7 +299,7 @@ impl Others {
         &self.0
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -50,7 +50,7 @@ impl FlushPolicy {
     }
 }
 
-/// How many SAs there are: `NEWSADINFO`.
+/// Number of SAs: `NEWSADINFO`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SadInfo {
     /// The number that the request had in its place.
@@ -148,7 +148,7 @@ impl SetSpdInfo {
     }
 }
 
-/// How many policies there are: `NEWSPDINFO` as an answer.
+/// Number of policies: `NEWSPDINFO` as an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpdInfo {
     /// The number that the request had in its place.
@@ -188,7 +188,7 @@ impl SpdInfo {
     }
 }
 
-/// What happens to packets without a policy: `XFRM_USERPOLICY_*`.
+/// Decision about packets without a policy: `XFRM_USERPOLICY_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DefaultAction {
     /// 1: they are dropped.
@@ -197,7 +197,7 @@ pub enum DefaultAction {
     Accept,
 }
 
-/// What happens to packets without a policy in each direction: `SETDEFAULT`, and the answer to
+/// Decision about packets without a policy in each direction: `SETDEFAULT`, and the answer to
 /// `GETDEFAULT` (`struct xfrm_userpolicy_default`, 3 bytes). `None` leaves it as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Defaults {

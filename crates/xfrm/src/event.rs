@@ -79,7 +79,7 @@ pub struct Acquire {
     pub selector: Selector,
     /// The policy that the packet matched.
     pub policy: PolicyInfo,
-    /// Which algorithms may be used, as [`Template::algorithms`].
+    /// Algorithms that may be used, as [`Template::algorithms`].
     pub algorithms: [u32; 3],
     /// The number that the SA in answer is to have.
     pub seq: u32,
@@ -87,7 +87,7 @@ pub struct Acquire {
     pub templates: Vec<Template>,
     /// A label of the packet.
     pub security: Option<SecurityContext>,
-    /// Which database the policy is in.
+    /// Database of the policy.
     pub policy_type: Option<PolicyType>,
     /// The policy's mark.
     pub mark: Mark,
@@ -95,7 +95,7 @@ pub struct Acquire {
     pub if_id: u32,
     /// The processor that the SA is wanted for.
     pub cpu: Option<u32>,
-    /// Which way the SA's packets go.
+    /// Direction of the SA's packets.
     pub direction: Option<SaDirection>,
     /// Attributes without a place here.
     pub others: Others,
@@ -167,7 +167,7 @@ impl Acquire {
 pub struct Expire {
     /// The SA.
     pub sa: SaInfo,
-    /// Whether it was the hard limit, and the SA is gone.
+    /// True if it was the hard limit, and the SA is gone.
     pub hard: bool,
     /// Its mark.
     pub mark: Mark,
@@ -175,7 +175,7 @@ pub struct Expire {
     pub if_id: u32,
     /// The processor that it is for.
     pub cpu: Option<u32>,
-    /// Which way its packets go.
+    /// Direction of its packets.
     pub direction: Option<SaDirection>,
     /// Attributes without a place here.
     pub others: Others,
@@ -212,7 +212,7 @@ impl Expire {
 pub struct PolicyExpire {
     /// The policy.
     pub policy: Policy,
-    /// Whether it was the hard limit, and the policy is gone.
+    /// True if it was the hard limit, and the policy is gone.
     pub hard: bool,
 }
 
@@ -239,9 +239,9 @@ pub struct Mapping {
     pub sa: SaKey,
     /// Its request number.
     pub reqid: u32,
-    /// Where they came from, address and UDP port.
+    /// Former source of the packets, address and UDP port.
     pub old: SocketAddr,
-    /// Where they come from now; both of the SA's version.
+    /// Source of the packets now; both are of the SA's version.
     pub new: SocketAddr,
     /// Attributes without a place here.
     pub others: Others,

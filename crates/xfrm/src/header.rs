@@ -27,7 +27,7 @@ impl Flags {
     /// In an acknowledgement: attributes of the extended acknowledgement follow.
     pub const ACK_TLVS: Self = Self(0x200);
 
-    /// Whether any bit of `other` is set.
+    /// True if any bit of `other` is set.
     #[must_use]
     pub const fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -42,7 +42,7 @@ impl Flags {
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal,)*) => {
-        /// What a message is: the XFRM types of `nlmsg_type` (`linux/xfrm.h`).
+        /// Type of a message: the XFRM values of `nlmsg_type` (`linux/xfrm.h`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Kind {
@@ -104,15 +104,15 @@ kinds! {
     Migrate = 0x21,
     /// The answer to `GetSadInfo`.
     NewSadInfo = 0x22,
-    /// How many SAs there are.
+    /// Asks for the number of SAs.
     GetSadInfo = 0x23,
     /// Thresholds of the policies' hash tables, and the answer to `GetSpdInfo`.
     NewSpdInfo = 0x24,
-    /// How many policies there are.
+    /// Asks for the number of policies.
     GetSpdInfo = 0x25,
     /// An event: the peer's address or port changed.
     Mapping = 0x26,
-    /// What happens to packets without a policy.
+    /// Sets the decision about packets without a policy.
     SetDefault = 0x27,
     /// The question about it, and the answer.
     GetDefault = 0x28,
@@ -151,11 +151,11 @@ impl Kind {
 pub struct Header {
     /// Bytes of the message with this header, without the padding behind it.
     pub len: u32,
-    /// What the message is: below 0x10 netlink's own, else a [`Kind`].
+    /// Type of the message: below 0x10 netlink's own, else a [`Kind`].
     pub number: u16,
     /// The flags.
     pub flags: Flags,
-    /// What pairs an answer with its request; 0 in events.
+    /// Number that pairs an answer with its request; 0 in events.
     pub seq: u32,
     /// The netlink port of the socket that an answer is for.
     pub port: u32,
@@ -202,7 +202,7 @@ impl<'a> Message<'a> {
         self.bytes
     }
 
-    /// What follows the header.
+    /// Bytes behind the header.
     pub(crate) fn body(&self) -> &'a [u8] {
         self.bytes.get(HEADER_LEN..).unwrap_or_default()
     }

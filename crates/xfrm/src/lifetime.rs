@@ -1,4 +1,4 @@
-//! How long SAs and policies live, and what they have done.
+//! Lifetime limits of SAs and policies, and their counters.
 
 use crate::bytes::{Fields, Writer};
 
@@ -60,9 +60,9 @@ pub struct Usage {
     pub bytes: u64,
     /// Packets.
     pub packets: u64,
-    /// When it was added, in seconds since 1970.
+    /// Time of its addition, in seconds since 1970.
     pub add_time: u64,
-    /// When it was first used, in seconds since 1970; of a policy, when it was last used. 0 for
+    /// Time of its first use, in seconds since 1970; of a policy, time of its last use. 0 for
     /// never.
     pub use_time: u64,
 }

@@ -15,7 +15,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Whether a packet with `mark` is meant.
+    /// True if a packet's `mark` has this value under the mask.
     #[must_use]
     pub const fn matches(self, mark: u32) -> bool {
         mark & self.mask == self.value
@@ -54,7 +54,7 @@ pub struct SecurityContext {
 impl SecurityContext {
     const LABEL_MAX: usize = 4096;
 
-    /// Whether the lengths agree (`verify_sec_ctx_len`).
+    /// Checks that the lengths agree (`verify_sec_ctx_len`).
     ///
     /// # Errors
     /// `EINVAL` when they do not, or the label is longer than 4096 bytes.

@@ -3,7 +3,7 @@
 //! This says what a name means, not what anybody supports: a server looks up the name and then finds
 //! among its own suites the one of that canonical name.
 
-/// Which lengths a key may have.
+/// Lengths that a key may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyBits {
@@ -16,7 +16,7 @@ pub enum KeyBits {
 }
 
 impl KeyBits {
-    /// Whether a key of so many bits will do.
+    /// True if a key may have so many bits.
     #[must_use]
     pub fn allow(self, bits: u32) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl Known {
         self.name == name || self.alias == Some(name)
     }
 
-    /// How many bits of ICV an SA sends, when the message asks for `asked`: `None` for a message that
+    /// Bits of ICV that an SA sends, when the message asks for `asked`: `None` for a message that
     /// leaves it to the algorithm, as [`Integrity::icv_bits`](crate::Integrity::icv_bits) has it. `None` when
     /// the algorithm has no ICV of that length.
     ///

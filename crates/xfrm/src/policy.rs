@@ -12,7 +12,7 @@ use crate::sa::Offload;
 use crate::selector::{RawSelector, Selector};
 use crate::template::Template;
 
-/// Which way packets go: `XFRM_POLICY_*`.
+/// Direction of packets: `XFRM_POLICY_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyDirection {
     /// 0: to this host.
@@ -42,7 +42,7 @@ impl PolicyDirection {
     }
 }
 
-/// What happens to a policy's packets.
+/// Decision about a policy's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// 0: they pass, with the templates' protection; without templates in clear.
@@ -51,7 +51,7 @@ pub enum Action {
     Block,
 }
 
-/// Who may share an SA: `XFRM_SHARE_*`. Kernels check it and do not look at it again.
+/// Scope in which an SA is shared: `XFRM_SHARE_*`. Kernels check it and do not look at it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Share {
     /// 0: anybody.
@@ -86,7 +86,7 @@ impl Share {
     }
 }
 
-/// Which of two databases a policy is in: `XFRM_POLICY_TYPE_*`.
+/// Database of a policy, one of two: `XFRM_POLICY_TYPE_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyType {
     /// 0: the usual one.
@@ -119,24 +119,24 @@ impl PolicyType {
 /// `struct xfrm_userpolicy_info`: 168 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyInfo {
-    /// Which packets; its addresses are networks.
+    /// Packets that it covers; its addresses are networks.
     pub selector: Selector,
-    /// When it ends.
+    /// Bounds of its lifetime.
     pub limits: Limits,
-    /// What it has done; ignored in requests.
+    /// Its counters and times so far; ignored in requests.
     pub usage: Usage,
     /// Of policies that match, the one with the lowest number decides.
     pub priority: u32,
     /// The number that names it; the lowest three bits are the direction. 0 in requests leaves the
     /// choice to the kernel.
     pub index: u32,
-    /// Which way.
+    /// Direction of its packets.
     pub direction: PolicyDirection,
-    /// What happens.
+    /// Decision about its packets.
     pub action: Action,
     /// 1: sockets may override it; 2: it also covers ICMP errors about its packets.
     pub flags: u8,
-    /// Who may share.
+    /// Scope in which an SA is shared.
     pub share: Share,
 }
 
@@ -194,11 +194,11 @@ impl PolicyInfo {
 pub struct Policy {
     /// Selector, direction, action, limits.
     pub info: PolicyInfo,
-    /// What is done to its packets, innermost first; at most six. None: they pass in clear.
+    /// Protection of its packets, innermost first; at most six. None: they pass in clear.
     pub templates: Vec<Template>,
     /// A label that narrows it.
     pub security: Option<SecurityContext>,
-    /// Which database; `None` when the message does not say, which means the main one.
+    /// Database; `None` when the message does not say, which means the main one.
     pub policy_type: Option<PolicyType>,
     /// The mark of packets it is for.
     pub mark: Mark,
@@ -255,7 +255,7 @@ impl Policy {
     }
 }
 
-/// What names a policy.
+/// Identifies a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyName {
     /// Its number, not 0; then nothing else counts but direction, mark and interface.
@@ -267,11 +267,11 @@ pub enum PolicyName {
 /// One policy: `GETPOLICY` and `DELPOLICY` (`struct xfrm_userpolicy_id`, 64 bytes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyKey {
-    /// What names it.
+    /// Its index or its selector.
     pub name: PolicyName,
-    /// Which way its packets go.
+    /// Direction of its packets.
     pub direction: PolicyDirection,
-    /// Which database; `None` for the main one.
+    /// Database; `None` for the main one.
     pub policy_type: Option<PolicyType>,
     /// Its mark.
     pub mark: Mark,
@@ -343,7 +343,7 @@ impl PolicyKey {
 /// The event that a policy went: what named it, and, where it was named by its selector, all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyDeleted {
-    /// What the request named it by.
+    /// Index or selector that the request gave.
     pub name: PolicyName,
     /// The policy.
     pub policy: Policy,

@@ -1,4 +1,4 @@
-//! Why a request is not carried out, in a kernel's terms.
+//! Refusals of requests, in a kernel's terms.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -72,7 +72,7 @@ pub struct Refusal {
     pub errno: Errno,
     /// The words for people (`NLMSGERR_ATTR_MSG`); may be empty.
     pub text: Cow<'static, str>,
-    /// Where in the message the attribute begins that is to blame, counted in bytes from the
+    /// Position in the message of the attribute that is to blame, counted in bytes from the
     /// message's header (`NLMSGERR_ATTR_OFFS`).
     pub offset: Option<u32>,
 }

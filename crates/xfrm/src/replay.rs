@@ -24,7 +24,7 @@ pub struct Replay {
     pub sent: u32,
     /// The highest sequence number received.
     pub received: u32,
-    /// Which packets up to `received` came: bit 0 is `received` itself.
+    /// Packets up to `received` that came: bit 0 is `received` itself.
     pub bitmap: u32,
 }
 
@@ -38,7 +38,7 @@ pub struct ReplayEsn {
     pub received: u64,
     /// The size of the window in packets; 0 for none.
     pub window: u32,
-    /// Which packets came, in a ring of at most 128 words: the bit of a sequence number is the
+    /// Packets that came, in a ring of at most 128 words: the bit of a sequence number is the
     /// number modulo the size of the window.
     pub bitmap: Vec<u32>,
 }
@@ -156,7 +156,7 @@ impl SaState {
 /// (`struct xfrm_aevent_id`, 48 bytes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// Which SA.
+    /// Identity of the SA.
     pub sa: SaKey,
     /// Its source address.
     pub source: IpAddr,

@@ -1,4 +1,4 @@
-//! What a kernel says: answers, dumps and events.
+//! Messages from a kernel: answers, dumps and events.
 
 use crate::acknowledgement::{self, Acknowledgement, DONE, ERROR, message};
 use crate::attribute::{Attributes, Space};
@@ -18,7 +18,7 @@ pub struct Address {
     pub seq: u32,
     /// The netlink port of the socket that asked; 0 in events.
     pub port: u32,
-    /// Whether it is part of a dump.
+    /// True if it is part of a dump.
     pub multi: bool,
 }
 
@@ -136,7 +136,7 @@ impl Reply {
         })
     }
 
-    /// Who hears it when nobody asked: the multicast group of the event. `None` for what is only ever
+    /// Multicast group that gets the event unasked. `None` for a message that is only ever
     /// an answer.
     #[must_use]
     pub const fn group(&self) -> Option<Group> {

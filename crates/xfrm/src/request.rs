@@ -1,4 +1,4 @@
-//! What a daemon asks a kernel to do.
+//! Requests of a daemon to a kernel.
 
 use crate::acknowledgement::message;
 use crate::attribute::{Attributes, SA_DIR, SA_PCPU, Space};
@@ -139,7 +139,7 @@ impl Request {
         })
     }
 
-    /// What the message is.
+    /// Type of the message.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -168,7 +168,7 @@ impl Request {
 
     /// The message that asks for it, with `flags` beside those that it needs.
     ///
-    /// What is only recognised is sent with zeros for its contents.
+    /// A request that is only recognised is sent with zeros for its contents.
     #[must_use]
     pub fn build(&self, seq: u32, flags: Flags) -> Datagram {
         let own = match self {

@@ -18,7 +18,7 @@ use crate::replay::SaState;
 use crate::sa_key::SaKey;
 use crate::selector::{RawSelector, Selector};
 
-/// Which way an SA's packets go: `XFRM_SA_DIR_*`. Older daemons do not say.
+/// Direction of an SA's packets: `XFRM_SA_DIR_*`. Older daemons do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SaDirection {
     /// 1: it opens packets.
@@ -77,7 +77,7 @@ impl SaFlags {
     /// Extended sequence numbers (RFC 4303 2.2.1).
     pub const ESN: Self = Self(128);
 
-    /// Whether any bit of `other` is set.
+    /// True if any bit of `other` is set.
     #[must_use]
     pub const fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -92,7 +92,7 @@ pub const EXTRA_OSEQ_MAY_WRAP: u32 = 2;
 /// `struct xfrm_usersa_info`: 224 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SaInfo {
-    /// Which packets may use it.
+    /// Packets that may use it.
     pub selector: Selector,
     /// The destination of its packets' outer header.
     pub destination: IpAddr,
@@ -102,11 +102,11 @@ pub struct SaInfo {
     pub spi: Option<Spi>,
     /// Its protocol.
     pub protocol: SaProtocol,
-    /// When it ends.
+    /// Bounds of its lifetime.
     pub limits: Limits,
-    /// What it has done; ignored in requests, where [`SaState::usage`] counts.
+    /// Its counters and times so far; ignored in requests, where [`SaState::usage`] counts.
     pub usage: Usage,
-    /// What it dropped; ignored in requests.
+    /// Packets that it dropped, by cause; ignored in requests.
     pub failures: Failures,
     /// The number of the acquire event that it answers; 0 for none. It goes back and forth as it is;
     /// iproute2 shows and takes it in network byte order.
@@ -270,14 +270,14 @@ impl Offload {
     const KIND: u8 = 1 | 2;
     const PACKET: u8 = 4;
 
-    /// Whether the device is to have the packet's whole way. Of its cipher alone, software does the work where a device
+    /// True if the device is to have the packet's whole way. Of its cipher alone, software does the work where a device
     /// cannot.
     #[must_use]
     pub const fn is_whole(self) -> bool {
         self.flags & Self::PACKET != 0
     }
 
-    /// Whether it has no flags but those of Linux.
+    /// True if it has no flags but those of Linux.
     #[must_use]
     pub const fn is_known(self) -> bool {
         self.flags & !(Self::KIND | Self::PACKET) == 0
@@ -329,7 +329,7 @@ pub struct Sa {
     pub if_id: u32,
     /// The device that is to do the work.
     pub offload: Option<Offload>,
-    /// Which way its packets go, where it is said.
+    /// Direction of its packets, where it is said.
     pub direction: Option<SaDirection>,
     /// Seconds without a packet after which a NAT keepalive is sent; 0 for never.
     pub nat_keepalive: u32,
@@ -337,7 +337,7 @@ pub struct Sa {
     pub cpu: Option<u32>,
     /// Seconds before another event may tell of a changed address; 0 for the usual.
     pub mapping_threshold: Option<u32>,
-    /// When it was last used, in seconds since 1970; only in answers.
+    /// Time of its last use, in seconds since 1970; only in answers.
     pub last_used: Option<u64>,
     /// Attributes without a place here.
     pub others: Others,
@@ -460,7 +460,7 @@ impl Sa {
         self.others.write(to);
     }
 
-    /// What names it.
+    /// Its identity, as requests give it.
     #[must_use]
     pub const fn key(&self) -> SaKey {
         SaKey {

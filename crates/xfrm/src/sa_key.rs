@@ -1,4 +1,4 @@
-//! What names SAs: one, or those of a dump.
+//! Identities of SAs: of one, or of those of a dump.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::bytes::{Fields, Writer};
 use crate::mark::Mark;
 use crate::refusal::{Errno, Refusal};
 
-/// What names an SA: `struct xfrm_usersa_id`, 24 bytes, and what its attributes add.
+/// Identity of an SA: `struct xfrm_usersa_id`, 24 bytes, and the fields that its attributes add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SaKey {
     /// The destination of its packets.
@@ -82,7 +82,7 @@ impl RawSaId {
 /// One SA: `GETSA` and `DELSA`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaQuery {
-    /// Which.
+    /// Identity of the SA.
     pub key: SaKey,
     /// Attributes without a place here.
     pub others: Others,
@@ -117,18 +117,18 @@ impl SaQuery {
     }
 }
 
-/// Which SAs a dump is to have: `struct xfrm_address_filter`.
+/// Selects the SAs of a dump: `struct xfrm_address_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressFilter {
     /// The version of the outer addresses; `None` for both.
     pub version: Option<IpVersion>,
     /// The bits of the source address, IPv4's at the front.
     pub source: [u8; 16],
-    /// How many of them count.
+    /// Number of leading bits that count.
     pub source_len: u8,
     /// The bits of the destination address.
     pub destination: [u8; 16],
-    /// How many of them count.
+    /// Number of leading bits that count.
     pub destination_len: u8,
 }
 
@@ -144,7 +144,7 @@ impl AddressFilter {
         Ok(Self { version, source, source_len, destination, destination_len })
     }
 
-    /// Whether an SA between these addresses is meant.
+    /// True if an SA between these addresses is selected.
     #[must_use]
     pub fn matches(&self, source: IpAddr, destination: IpAddr) -> bool {
         let agree = |address: IpAddr, bits: [u8; 16], len: u8| {

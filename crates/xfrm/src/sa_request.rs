@@ -67,7 +67,7 @@ impl Sa {
     }
 }
 
-/// Which attributes go with which protocol.
+/// Checks that the attributes go with the protocol.
 fn check_protocol(raw: &RawSaInfo, attributes: &Attributes<'_>) -> Result<(), Refusal> {
     let separate = [ALG_AUTH, ALG_AUTH_TRUNC, ALG_CRYPT];
     match raw.protocol()? {
@@ -130,7 +130,7 @@ fn check_protocol(raw: &RawSaInfo, attributes: &Attributes<'_>) -> Result<(), Re
     }
 }
 
-/// What goes with `XFRMA_REPLAY_ESN_VAL` (`verify_replay`).
+/// Checks the fields that go with `XFRMA_REPLAY_ESN_VAL` (`verify_replay`).
 fn check_esn(
     raw: &RawSaInfo,
     replay: Option<&ReplayEsn>,
@@ -178,7 +178,7 @@ fn check_esn(
     }
 }
 
-/// Whether a sequence number has one that comes after it, and fits into 32 bits where it must.
+/// Checks that a sequence number has one that comes after it, and fits into 32 bits where it must.
 fn check_number(number: u64, esn: bool, texts: [&'static str; 3]) -> Result<(), Refusal> {
     let [too_long, last, last_esn] = texts;
     if esn {
@@ -315,7 +315,7 @@ pub struct AllocSpi {
     pub mark: Mark,
     /// The XFRM interface; 0 for none.
     pub if_id: u32,
-    /// Which way the SA's packets will go.
+    /// Direction of the SA's packets.
     pub direction: Option<SaDirection>,
     /// The processor that it is for.
     pub cpu: Option<u32>,
@@ -384,7 +384,7 @@ impl AllocSpi {
         }
     }
 
-    /// What a larval SA and the request have alike.
+    /// Fields that a larval SA and the request have alike.
     const fn info(&self) -> SaInfo {
         SaInfo {
             selector: Selector::ANY,

@@ -1,4 +1,4 @@
-//! Which packets are meant.
+//! Selectors of packets.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 pub struct Network {
     /// The address.
     pub address: IpAddr,
-    /// How many bits count: 0 to 32 or 128 in checked requests.
+    /// Number of bits that count: 0 to 32 or 128 in checked requests.
     pub prefix_len: u8,
 }
 
@@ -30,10 +30,10 @@ pub struct PortMask {
     pub mask: u16,
 }
 
-/// Which packets an SA or a policy is for: `struct xfrm_selector`.
+/// Packets that an SA or a policy is for: `struct xfrm_selector`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// Where packets come from and go to.
+    /// Sources and destinations of packets.
     pub addresses: Addresses,
     /// The source port, or the type of an ICMP message.
     pub source_port: PortMask,
@@ -47,14 +47,14 @@ pub struct Selector {
     pub user: u32,
 }
 
-/// Where packets come from and go to.
+/// Sources and destinations of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addresses {
     /// Networks of one version.
     Networks {
-        /// Where packets come from.
+        /// Network that packets come from.
         source: Network,
-        /// Where packets go to.
+        /// Network that packets go to.
         destination: Network,
     },
     /// `AF_UNSPEC`, which only SAs may have: packets of any version with any addresses, ports and

@@ -30,11 +30,11 @@ pub struct Template {
     pub reqid: u32,
     /// The mode of the SA.
     pub mode: Mode,
-    /// Who may share the SA; kernels do not look at it.
+    /// Scope in which the SA is shared; kernels do not look at it.
     pub share: Share,
-    /// Whether packets may also do without, as incoming ones that were not worth compressing.
+    /// True if packets may also do without, as incoming ones that were not worth compressing.
     pub optional: bool,
-    /// Which integrity algorithms may be used, ciphers, and compressions: one bit for each PF_KEY
+    /// Integrity algorithms, ciphers and compressions that may be used: one bit for each PF_KEY
     /// number, all ones for any.
     pub algorithms: [u32; 3],
 }

@@ -10,7 +10,7 @@ use super::{LIBDIR, STATIC_NEEDS};
 use crate::report::Tally;
 use crate::workspace::works;
 
-/// What every name begins with.
+/// Prefix of every name.
 const OWN: &str = "convoy_";
 
 /// A static library in Rust that has the standard library in it, with optimisation over all of it.
@@ -56,8 +56,8 @@ int main(void)
 }
 "#;
 
-/// What is installed, and a shared library made of the archive, define nothing but the library's functions; a
-/// program links the archive and another static library in Rust, and both work.
+/// Checks that the installed files, and a shared library made of the archive, define nothing but the library's
+/// functions; a program links the archive and another static library in Rust, and both work.
 pub(super) fn check(prefix: &Path, folder: &Path) -> Result<Tally> {
     let (archive, shared) = (library(prefix, "a"), library(prefix, "so"));
     let made = folder.join("made-of-the-archive.so");
@@ -103,7 +103,7 @@ fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether the names that a file defines for others are the library's, and are there.
+/// Checks that the names that a file defines for others are the library's, and are there.
 fn own_names(file: &Path, scope: &str) -> Result<()> {
     let output =
         Command::new("nm").args([scope, "--defined-only", "--format=posix"]).arg(file).output()?;

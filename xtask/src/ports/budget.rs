@@ -1,4 +1,4 @@
-//! What bursts may cost: a file that `cargo xtask ports --write` writes and the gate holds them to.
+//! Budget of bursts: a file that `cargo xtask ports --write` writes and the gate holds them to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,14 +11,14 @@ use super::{Cost, PROFILE};
 use crate::report::Tally;
 use crate::workspace::{Workspace, rustc_version};
 
-/// Where it is.
+/// Path of the budget.
 pub(crate) const FILE: &str = "xtask/ports.json";
 /// By how much a figure may differ.
 const TOLERANCE: f64 = 0.03;
 const ACCEPT: &str =
     "if that is meant, cargo xtask ports --write accepts it, and docs/ports.md shows it";
 
-/// What figures depend on beside the source.
+/// Versions of tools that figures depend on beside the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Versions {
     pub(crate) mca: String,
@@ -28,7 +28,7 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Those of this machine.
+    /// Finds those of this machine.
     pub(crate) fn here(mca: &Mca) -> Result<Self> {
         Ok(Self { mca: mca.version.clone(), rustc: rustc_version()?, vendor: vendor() })
     }
@@ -150,12 +150,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Whether it was made with this llvm-mca.
+    /// True if it was made with this llvm-mca.
     pub(crate) fn is_of(&self, mca: &Mca) -> bool {
         self.versions.mca == mca.version
     }
 
-    /// Why the budget says nothing of what other tools make.
+    /// Reason for which the budget does not hold for the output of other tools.
     pub(crate) fn differs(&self, here: &Versions) -> Option<String> {
         let Versions { mca, rustc, vendor } = &self.versions;
         (self.versions != *here).then(|| {

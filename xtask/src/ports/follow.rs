@@ -17,17 +17,17 @@ use nix::unistd::Pid;
 
 use super::listing::{Flow, Listing};
 use super::models::Burst;
-use crate::ci::DENY;
+use crate::gate::DENY;
 
 /// More than any burst has: where something went wrong, it ends.
 const INSTRUCTIONS_MAX: usize = 10_000_000;
 /// The instruction that stops.
 const STOP: c_long = 0xcc;
 
-/// What the program ends with that may not be followed.
+/// Exit status of the program if it may not be followed.
 const CANNOT: i32 = 77;
 
-/// Where the program goes in a burst, as addresses in its file; what is not in its file (libc's copies) is left
+/// Addresses that the program goes through in a burst, in its file; what is not in its file (libc's copies) is left
 /// out. `None` if this process may not follow it.
 pub(super) fn burst(
     program: &Path,
@@ -99,9 +99,9 @@ fn follow(
 /// A process that is stopped.
 struct Traced {
     pid: Pid,
-    /// Where its file lies in its memory.
+    /// Address of its file in its memory.
     base: u64,
-    /// What stands where it was stopped.
+    /// Words of the program at addresses where it was stopped.
     words: HashMap<u64, c_long>,
 }
 

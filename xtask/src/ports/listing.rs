@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// The path of the doors' trait, whose token stands behind it in a kernel's name.
 const DOOR: &str = " as convoy_crypto::isa::x86::token::Behind<convoy_crypto::isa::x86::token::";
-/// What the names of kernels leave out.
+/// Parts of paths that the names of kernels leave out.
 const MODULES: [&str; 2] = ["convoy_crypto::isa::x86::", "convoy_crypto::"];
 
 /// An instruction, as llvm-mca reads it.
@@ -19,12 +19,12 @@ impl Instruction {
         self.text.split_whitespace().next().unwrap_or_default()
     }
 
-    /// Whether it works on vector registers.
+    /// True if it works on vector registers.
     pub(crate) fn is_vector(&self) -> bool {
         ["%xmm", "%ymm", "%zmm"].iter().any(|register| self.text.contains(register))
     }
 
-    /// Whether it only fills room.
+    /// True if it only fills room.
     fn is_filler(&self) -> bool {
         let mnemonic = self.mnemonic();
         mnemonic.starts_with("nop") || matches!(mnemonic, "data16" | "int3")
@@ -38,7 +38,7 @@ impl Instruction {
         self.mnemonic().starts_with("ret")
     }
 
-    /// Where a jump goes to.
+    /// Target of a jump.
     pub(crate) fn jump(&self) -> Option<u64> {
         self.target().filter(|_| self.is_jump())
     }
@@ -53,7 +53,7 @@ impl Instruction {
         u64::from_str_radix(target.strip_prefix("0x")?, 16).ok()
     }
 
-    /// What comes behind it, as far as it tells.
+    /// Flow to the instruction behind it, as far as it tells.
     fn flow(&self) -> Flow {
         let goes = self.is_call() || self.mnemonic() == "jmp";
         match self.target() {
@@ -63,8 +63,8 @@ impl Instruction {
         }
     }
 
-    /// How it is told to llvm-mca, which takes every call for a hundred cycles in which the stack cannot be
-    /// used: what calls and returns do to the stack is told instead.
+    /// Text for llvm-mca, which takes every call for a hundred cycles in which the stack cannot be used: for calls and
+    /// returns it has their work on the stack.
     pub(crate) fn told(&self) -> &str {
         match () {
             () if self.is_filler() => "",
@@ -75,7 +75,7 @@ impl Instruction {
     }
 }
 
-/// What comes behind an instruction.
+/// Successor of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// The next one.
@@ -101,7 +101,7 @@ pub(crate) struct Kernel {
 }
 
 impl Function {
-    /// What the function is as a kernel, if it is behind a door.
+    /// Kernel that the function is, if it is behind a door.
     pub(crate) fn kernel(&self) -> Option<Kernel> {
         let (task, token) = self.name.strip_prefix('<')?.split_once(DOOR)?;
         let token = token.strip_suffix(">>::door")?;
@@ -150,7 +150,7 @@ impl Listing {
         Some((function, function.instructions.get(at)?))
     }
 
-    /// What comes behind the instruction at an address, and the address of the one that is written behind it.
+    /// Successor of the instruction at an address, and the address of the one that is written behind it.
     pub(crate) fn flow(&self, address: u64) -> Option<(Flow, Option<u64>)> {
         let (function, at) = *self.places.get(&address)?;
         let instructions = &self.functions.get(function)?.instructions;
@@ -158,7 +158,7 @@ impl Listing {
         Some((instructions.get(at)?.flow(), next))
     }
 
-    /// Where the function of this name begins.
+    /// Address of the first instruction of the function of this name.
     pub(crate) fn entry(&self, name: &str) -> Option<u64> {
         let function = self.functions.iter().find(|function| function.name == name)?;
         function.instructions.first().map(|first| first.address)

@@ -12,7 +12,7 @@ const VECTORS_MIN: usize = 16;
 pub(crate) struct Loop<'a> {
     /// From where the jump backwards goes to, to the jump.
     pub(crate) body: &'a [Instruction],
-    /// How many of them work on vectors.
+    /// Number of those that work on vectors.
     pub(crate) vectors: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What llvm-mca says of instructions on a processor.
+//! Runs of llvm-mca for instructions on a processor.
 
 use std::env;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// What to do where it is missing.
+/// Advice where it is missing.
 pub(crate) const INSTALL: &str = "llvm-mca and llvm-objdump are not there; Debian and Ubuntu have them in the package llvm, and in \
      llvm-19, the first that knows znver4: apt install llvm-19";
 
@@ -29,7 +29,7 @@ pub(crate) struct Mca {
 pub(crate) struct Block {
     /// One a line.
     pub(crate) text: String,
-    /// How often they run, one time right behind the other.
+    /// Number of times that they run, one right behind the other.
     pub(crate) times: usize,
 }
 
@@ -44,35 +44,35 @@ impl Block {
     }
 }
 
-/// What a processor does with a block, for each time that it runs.
+/// Cost of a block on a processor, for each time that it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) instructions: usize,
     pub(crate) cycles: f64,
     pub(crate) micro_operations: f64,
-    /// What is used most: a port, or the front end.
+    /// Resource that is used most: a port, or the front end.
     pub(crate) limit: String,
     /// For how many of the cycles.
     pub(crate) used: f64,
 }
 
-/// How much is asked.
+/// Amount of detail that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// Cycles and micro-operations.
     Cycles,
-    /// What is used as well, which takes four times as long.
+    /// The most used resource as well, which takes four times as long.
     Ports,
 }
 
-/// What is asked about blocks.
+/// Processor and detail that blocks are asked about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) model: &'a str,
     pub(crate) detail: Detail,
 }
 
-/// What llvm-mca says of blocks.
+/// Results of llvm-mca for blocks.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// For every block; none where it dies.
@@ -85,7 +85,7 @@ pub(crate) enum Answer {
 const BATCH_MAX: usize = 1 << 18;
 
 impl Mca {
-    /// Those in the folders of `PATH`, the newest last.
+    /// Finds those in the folders of `PATH`, the newest last.
     pub(crate) fn all() -> Vec<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         Self::in_folders(env::split_paths(&path))
@@ -228,7 +228,7 @@ impl Mca {
     }
 }
 
-/// What it says of one batch.
+/// Result of one batch.
 enum Said {
     Figures(Vec<Figures>),
     UnknownModel,
@@ -236,7 +236,7 @@ enum Said {
     Nothing,
 }
 
-/// What stands behind `llvm-mca` in a program's name: nothing, or a release.
+/// Text behind `llvm-mca` in a program's name: nothing, or a release.
 fn suffix(name: &str) -> Option<&str> {
     let suffix = name.strip_prefix("llvm-mca")?;
     let is_release =

@@ -4,16 +4,16 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) name: &'static str,
-    /// What `convoy-ports tier` prints where keys get what they would get there.
+    /// Output of `convoy-ports tier` where keys get what they would get there.
     pub(crate) tier: &'static str,
-    /// What to deny to a processor that has everything, so that they do.
+    /// Features to deny to a processor that has everything, so that they do.
     pub(crate) denied: &'static str,
     /// The proof tokens of the doors that it can go through.
     tokens: &'static [&'static str],
 }
 
 impl Model {
-    /// Whether the processor has what kernels behind a door of `token` need.
+    /// True if the processor has what kernels behind a door of `token` need.
     pub(crate) fn has(&self, token: &str) -> bool {
         self.tokens.contains(&token)
     }

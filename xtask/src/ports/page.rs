@@ -50,7 +50,7 @@ pub(super) fn table(found: &Found, versions: &Versions, old: Option<&str>) -> St
     text
 }
 
-/// What a page has of a processor, said to be older.
+/// Section of a page on a processor, marked as older.
 fn section(page: &str, model: &str) -> Option<String> {
     let (_, rest) = page.split_once(&format!("\n### {model} ("))?;
     let (head, rest) = rest.split_once('\n')?;

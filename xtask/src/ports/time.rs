@@ -1,4 +1,4 @@
-//! What llvm-mca foretells for the processor at hand, beside the time that it takes.
+//! Forecast of llvm-mca for the processor at hand, beside the time that it takes.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,9 +10,9 @@ use super::mca::{Answer, Block, Detail, Mca, Question};
 use super::models::{self, Burst, MODELS};
 use super::page::tier;
 use super::{NOT_TRACED, denied, follow, tier_here, unknown};
-use crate::ci::DENY;
+use crate::gate::DENY;
 
-/// How often a burst's time is taken, in a process of its own each time; the least counts.
+/// Number of times that a burst is timed, in a process of its own each time; the least counts.
 const TRIES: usize = 5;
 
 /// Prints both, burst by burst, for every tier that the processors have and this one has as well.

@@ -1,4 +1,4 @@
-//! What is set beside each other: bursts of the library and DPDK's devices, a worker and DPDK's gateway.
+//! Contests of two sides: bursts of the library and DPDK's devices, a worker and DPDK's gateway.
 
 use convoy_crypto::Suite;
 use convoy_runtime::EngineChoice;
@@ -13,7 +13,7 @@ use crate::esp::rig::RigError;
 use crate::forward::gateway::Memory;
 use crate::maker::Maker;
 
-/// What is set beside Convoy.
+/// The side beside Convoy.
 #[derive(Clone, Debug)]
 pub enum Peer {
     /// DPDK's devices, by the program that measures them, beside bursts of the library.
@@ -53,7 +53,7 @@ impl Peer {
         }
     }
 
-    /// Whether the program has options for a suite.
+    /// True if the program has options for a suite.
     pub(super) fn has(&self, suite: Suite) -> bool {
         match self {
             Self::Devices(_) => options::of_suite(suite).is_some(),

@@ -1,4 +1,4 @@
-//! What `dpdk-test-crypto-perf` is asked for.
+//! Options of `dpdk-test-crypto-perf`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ impl Driver {
         &self.0
     }
 
-    /// Whether it may have the suite: one is known to be for AES-GCM alone. Of others the program itself tells.
+    /// True if it may have the suite: one is known to be for AES-GCM alone. Of others the program itself tells.
     #[must_use]
     pub fn may_have(&self, suite: Suite) -> bool {
         self.0 != "crypto_aesni_gcm" || matches!(suite, Suite::Gcm(_))

@@ -1,4 +1,4 @@
-//! What `dpdk-test-crypto-perf` prints with `--csv-friendly`.
+//! Output of `dpdk-test-crypto-perf --csv-friendly`.
 
 /// One window: so many packets of one size, timed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Printed {
     pub windows: Vec<Window>,
 }
 
-/// Where columns stand in the table.
+/// Positions of columns in the table.
 struct Columns {
     count: usize,
     bytes: usize,
@@ -37,7 +37,7 @@ impl Printed {
     /// Reads it.
     ///
     /// # Errors
-    /// What is wrong with the table.
+    /// The fault of the table.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut printed = Self::default();
         let mut columns: Option<Columns> = None;

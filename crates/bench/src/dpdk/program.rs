@@ -14,36 +14,36 @@ use super::printed::{Printed, Window};
 use super::{BURST, PACKETS, WINDOWS, secgw};
 use crate::esp::rig::RigError;
 
-/// The name of the program that measures devices.
+/// Name of the program that measures devices.
 pub const DEVICES: &str = "dpdk-test-crypto-perf";
-/// How often a program is looked at.
+/// Time between two looks at a program.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a run may take; one takes about a second.
+/// Longest time of a run; one takes about a second.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where DPDK keeps files of a run (EAL, `eal_create_runtime_dir`): for root, and for others.
+/// Folders in which DPDK keeps files of a run (EAL, `eal_create_runtime_dir`): for root, and for others.
 const FOLDERS: [&str; 2] = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"];
 
-/// Why a run came to nothing.
+/// A run came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The program is not there.
     #[error("{program} is not here ({error}); {mend}")]
     Missing {
-        /// What was looked for.
+        /// Name of the program.
         program: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
-        /// How to get it.
+        /// A way to get it.
         mend: &'static str,
     },
     /// It ended without a result.
     #[error("{program} ended with {status}: {said}")]
     Ended {
-        /// Which.
+        /// Name of the program.
         program: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it said of it.
+        /// Its own words.
         said: String,
     },
     /// It took too long, and was ended.
@@ -52,12 +52,12 @@ pub enum RunError {
     /// The bench was interrupted, and the run with it.
     #[error("interrupted")]
     Interrupted,
-    /// What it printed is not what such a run prints.
+    /// Its output is not that of such a run.
     #[error("{program}: {what}")]
     Table {
-        /// Which.
+        /// Name of the program.
         program: &'static str,
-        /// What is wrong.
+        /// The fault of the output.
         what: String,
     },
     /// Convoy's own side could not be measured.
@@ -81,7 +81,7 @@ pub struct Program {
 pub struct Run<'a> {
     /// The kind of device.
     pub driver: &'a Driver,
-    /// What is computed.
+    /// Suite and sizes.
     pub suite: Suite,
     /// Bytes of texts, whole blocks.
     pub texts: &'a [usize],
@@ -94,7 +94,7 @@ pub struct Run<'a> {
 pub(super) struct GatewayRun<'a> {
     pub(super) driver: &'a Driver,
     pub(super) suite: Suite,
-    /// What comes over and over.
+    /// Packets that come over and over.
     pub(super) packets: &'a [Vec<u8>],
     pub(super) processor: usize,
 }
@@ -161,7 +161,7 @@ impl Program {
         RunError::Table { program: self.name, what }
     }
 
-    /// What it prints when it runs in `folder`.
+    /// Its output when it runs in `folder`.
     fn printed(
         &self,
         arguments: &[String],
@@ -221,7 +221,7 @@ fn all_of(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What of its output says why it ended: the first line that says what failed, else the last line.
+/// The line of a program's output that tells why it ended: the first about something that failed, else the last.
 fn said(text: &str) -> String {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_cause = |line: &&str| {
@@ -245,7 +245,7 @@ fn said(text: &str) -> String {
     mend.map_or_else(|| found.to_owned(), |(_, mend)| format!("{found}; {mend}"))
 }
 
-/// Whether the table is that of a run: all windows of all texts, and every packet came back.
+/// True if the table is that of a run: all windows of all texts, and every packet came back.
 fn check(windows: &[Window], texts: &[usize]) -> Result<(), String> {
     let all = texts.len() * WINDOWS;
     if windows.len() != all {

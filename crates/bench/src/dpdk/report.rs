@@ -1,4 +1,4 @@
-//! What is printed of DPDK's devices and Convoy's bursts.
+//! The table of DPDK's devices and Convoy's bursts.
 
 use convoy_crypto::Tier;
 
@@ -15,14 +15,14 @@ pub struct Report {
     pub head: Head,
     /// Convoy's tier.
     pub tier: Tier,
-    /// Whether it is about gateways, and not about devices.
+    /// True if it is about gateways, and not about devices.
     pub is_of_gateways: bool,
-    /// What was measured.
+    /// Measured points.
     pub findings: Findings,
 }
 
 impl Findings {
-    /// Which DPDK and which intel-ipsec-mb, as far as they are known.
+    /// Versions of DPDK and of intel-ipsec-mb, as far as they are known.
     #[must_use]
     pub fn versions(&self) -> String {
         let devices = || self.points.iter().flat_map(|point| &point.devices);
@@ -41,7 +41,7 @@ impl Device {
 }
 
 impl Report {
-    /// What stands above the table.
+    /// Text above the table.
     #[must_use]
     pub fn head(&self) -> String {
         let machine = &self.head.machine;
@@ -68,7 +68,7 @@ impl Report {
         [head.map(str::to_owned).to_vec()].into_iter().chain(rows).collect()
     }
 
-    /// What stands below the table.
+    /// Text below the table.
     #[must_use]
     pub fn missing(&self) -> String {
         let told = |LeftOut { what, why }: &LeftOut| format!("left out: {what}: {why}\n");

@@ -9,10 +9,10 @@ use super::program::RunError;
 use super::windows::OwnError;
 use crate::results::LeftOut;
 
-/// What is measured.
+/// The points to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is set beside Convoy.
+    /// The side beside Convoy.
     pub peer: Peer,
     /// Kinds of devices.
     pub drivers: Vec<Driver>,
@@ -22,7 +22,7 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Rounds of each suite.
     pub rounds: usize,
-    /// What Convoy may use.
+    /// Features that Convoy may use.
     pub cpu: Cpu,
     /// Convoy's tier.
     pub tier: Tier,
@@ -30,16 +30,16 @@ pub struct Plan {
     pub processors: [usize; 2],
 }
 
-/// What was found out.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// DPDK's version.
     pub version: Option<String>,
     /// Points, by suite and size.
     pub points: Vec<Point>,
-    /// What was not measured, and why.
+    /// Points that were not measured, with the reason.
     pub left_out: Vec<LeftOut>,
-    /// Whether the bench was interrupted.
+    /// True if the bench was interrupted.
     pub is_interrupted: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct Device {
     pub rounds: Vec<f64>,
 }
 
-/// Why nothing can be measured.
+/// Nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum RoundsError {
     /// Convoy's side.
@@ -77,7 +77,7 @@ pub enum RoundsError {
     Own {
         /// The suite.
         suite: Suite,
-        /// Why.
+        /// The reason.
         error: OwnError,
     },
     /// The processor.
@@ -95,7 +95,7 @@ struct Turns {
     sides: Vec<Side>,
 }
 
-/// Who takes turns.
+/// The two that take turns.
 struct Side {
     /// None is Convoy.
     driver: Option<Driver>,

@@ -20,9 +20,9 @@ use crate::mix::Sizes;
 
 /// Packets of the source, which come over and over.
 const DISTINCT: u64 = 512;
-/// How often the windows are looked at.
+/// Time between two looks at the windows.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long they may take, and the worker to end.
+/// Longest time of the windows, and of the worker's end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Inner packets of `size` bytes, of 64 flows through one SA.
@@ -43,7 +43,7 @@ pub(super) fn packets(size: usize, arena: &'static Arena) -> Result<Vec<Vec<u8>>
     packets.ok_or(RigError::Size(size))
 }
 
-/// What the source tells.
+/// Results of the source.
 #[derive(Debug, Default)]
 struct Told {
     cycles: Mutex<Vec<f64>>,

@@ -1,4 +1,4 @@
-//! DPDK's example `ipsec-secgw`, a gateway with crypto devices: what it is given, and what it prints.
+//! DPDK's example `ipsec-secgw`, a gateway with crypto devices: its input and its output.
 //!
 //! It stands between a device that has the same packets over and over and one that takes all (`net_pcap`, `net_null`), so neither a
 //! card nor a kernel is in its figure. It has no way to say how long windows of packets take; `interop/secgw` adds that to
@@ -11,7 +11,7 @@ use super::{PACKETS, WINDOWS};
 
 /// Its name.
 pub const NAME: &str = "ipsec-secgw";
-/// How many windows it is to time before it ends; of the patch.
+/// Variable of the patch: number of windows that it times before it ends.
 pub(super) const WINDOWS_VARIABLE: &str = "SECGW_WINDOWS";
 /// Names of its files.
 pub(super) const FILES: [&str; 2] = ["secgw.cfg", "packets.pcap"];
@@ -97,7 +97,7 @@ pub(super) fn arguments(driver: &Driver, processor: usize) -> Vec<String> {
 /// Cycles per packet of each window, as the patch has them printed.
 ///
 /// # Errors
-/// What is wrong with the rows.
+/// The fault of the rows.
 pub fn windows(text: &str) -> Result<Vec<f64>, String> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("window,"));
     let window = |row: &str| {

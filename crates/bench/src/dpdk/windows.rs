@@ -15,7 +15,7 @@ use crate::convoy::Convoy;
 use crate::mix::Sizes;
 use crate::workload::{Arena, Workload};
 
-/// Why Convoy's side cannot be measured.
+/// Convoy's side cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
     /// There is no such key.

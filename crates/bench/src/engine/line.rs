@@ -1,4 +1,4 @@
-//! How long a cache line takes from one processor to another and back.
+//! Time that a cache line takes from one processor to another and back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use convoy_crypto::time_stamp;
 use convoy_runtime::pin_current_thread;
 
-/// How long the line travels.
+/// Time for which the line travels.
 const TIME: Duration = Duration::from_millis(30);
 /// Rounds of one sample.
 const ROUNDS: u64 = 256;
@@ -15,7 +15,7 @@ const ROUNDS: u64 = 256;
 #[derive(Default)]
 struct Ball(AtomicU64);
 
-/// What two threads play with, and whether one of them has left.
+/// Cache line that two threads exchange, and a flag that one of them has left.
 #[derive(Default)]
 struct Game {
     ball: Ball,

@@ -21,14 +21,14 @@ pub const BURST: usize = 64;
 const UNDER_WAY: usize = 4;
 /// Bytes in front of the text: outer header, ESP header and IV.
 const FRONT: usize = 44;
-/// How long an engine may take to let go of what it holds.
+/// Time in which an engine must let go of what it holds.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Frames: what is under way, its sources, results and copies.
 const FRAMES: u32 = 16_384;
 /// Most samples of a point's costs that are kept.
 pub const SAMPLES: usize = 4000;
 
-/// Why a point could not be measured.
+/// A point could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -43,7 +43,7 @@ pub enum EngineError {
     Broken(&'static str),
 }
 
-/// What one engine needs for packets of one size.
+/// Costs and rate of one engine for packets of one size.
 #[derive(Clone, Debug)]
 pub struct Point {
     /// Name of the engine.
@@ -60,11 +60,11 @@ pub struct Point {
     pub samples: Vec<f64>,
     /// Packets a second, submitted by one core.
     pub packets_per_second: f64,
-    /// How long packets take when less than that comes.
+    /// Latency of packets when less than that comes.
     pub latencies: Vec<Latency>,
 }
 
-/// How long packets are away when bursts come at even spaces: from when a burst was to come, so that time
+/// Time that packets are away when bursts come at even spaces: from when a burst was to come, so that time
 /// for which nobody could take it counts as well.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
@@ -81,7 +81,7 @@ pub struct Latency {
 /// Loads at which latencies are measured.
 const LOADS: [f64; 3] = [0.1, 0.5, 0.9];
 
-/// How long inner packets are.
+/// Sizes of inner packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketSize {
     /// All alike, in bytes.
@@ -137,7 +137,7 @@ impl From<PacketSize> for Value {
 pub struct Load {
     /// The suite.
     pub suite: Suite,
-    /// How long they are.
+    /// Size of its packets.
     pub size: PacketSize,
 }
 
@@ -328,7 +328,7 @@ impl Course {
         self.front.flush(now);
     }
 
-    /// How long bursts are away when so many packets come a second.
+    /// Measures the time that bursts are away at the share `load` of `rate` packets a second.
     fn latency(&mut self, load: f64, rate: f64, time: Duration) -> Result<Latency, EngineError> {
         let space = (self.burst as f64 / (load * rate) * 1e9) as u64;
         let end = self.now() + time.as_nanos() as u64;

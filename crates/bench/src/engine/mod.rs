@@ -1,4 +1,4 @@
-//! What engines cost the core that submits to them, and what they get done.
+//! Costs of engines on the core that submits to them, and their throughput.
 
 pub mod line;
 pub mod measure;

@@ -1,4 +1,4 @@
-//! What is printed of engines.
+//! Printed report of engines.
 
 use core::fmt;
 
@@ -23,23 +23,23 @@ pub struct Report {
     pub cpus: Vec<usize>,
     /// Cycles for a cache line from one to the other and back.
     pub line_cycles: Option<f64>,
-    /// What both compute at once, in what they compute one at a time: at best 1.
+    /// Sums that both compute at once, divided by those that they compute one at a time: at best 1.
     pub together: Option<f64>,
     /// Points.
     pub points: Vec<Point>,
     /// Costs of an engine against size.
     pub fits: Vec<Fit>,
-    /// Where the costs of two engines are alike.
+    /// Sizes at which two engines cost the same.
     pub crossings: Vec<Crossing>,
-    /// What a stalled device costs, if that was measured.
+    /// Costs of a stalled device, if they were measured.
     pub stall: Option<Stall>,
-    /// What new keys cost, by engine.
+    /// Costs of new keys, by engine.
     pub rekeys: Vec<Rekeys>,
-    /// What was left out, and why.
+    /// Measurements that were left out, with the reason.
     pub skipped: Vec<LeftOut>,
 }
 
-/// How the cycles of the submitting core grow with the packet.
+/// Growth of the submitting core's cycles with the packet.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// Name of the engine.
@@ -87,7 +87,7 @@ fn latencies(point: &Point) -> String {
     point.latencies.iter().map(one).collect::<Vec<_>>().join("  ")
 }
 
-/// Where the lines of two engines cross, within the sizes that packets have.
+/// Crossings of the lines of two engines, within the sizes that packets have.
 #[must_use]
 pub fn crossings(fits: &[Fit]) -> Vec<Crossing> {
     const SIZES: std::ops::RangeInclusive<f64> = 40.0..=8900.0;

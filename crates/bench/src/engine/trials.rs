@@ -1,4 +1,4 @@
-//! What a stalled device and a flood of new keys cost.
+//! Costs of a stalled device and of a flood of new keys.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Rounds with new keys, and as many without.
 const ROUNDS: usize = 8;
 
-/// What is said of a device that was to stall and did not.
+/// Error of a device that was to stall and did not.
 const NO_STALL: &str = "the device did not stall";
 
 /// A device stops without a word while it holds jobs.

@@ -1,4 +1,4 @@
-//! What the crypto library alone needs for a burst.
+//! Cycles of the crypto library alone for a burst.
 
 use std::hint::black_box;
 

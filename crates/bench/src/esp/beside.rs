@@ -12,7 +12,7 @@ use crate::run::interruptions;
 const ROUNDS: (u32, u32) = (16, 4000);
 /// Rounds before the first that counts.
 const WARM_UP: u64 = 3;
-/// How much longer than it may take a point goes on as long as every round was disturbed.
+/// Extra time of a point as long as every round was disturbed.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As for a single engine: the library alone gets the burst of so many rounds before.
 const BEHIND: u64 = 64;
@@ -22,11 +22,11 @@ const BEHIND: u64 = 64;
 pub struct Member {
     /// `null`, `two-pass` and the like, or the name of a tier.
     pub name: String,
-    /// What makes its keys and engine.
+    /// Maker of its keys and engine.
     pub maker: Maker,
 }
 
-/// What all members needed for the same packets. Costs are in cycles of the time-stamp counter per packet.
+/// Costs of all members for the same packets, in cycles of the time-stamp counter per packet.
 #[derive(Clone, Debug)]
 pub struct Beside {
     /// Name of the suite.
@@ -45,11 +45,11 @@ pub struct Beside {
     pub library: Option<(usize, Ways)>,
     /// Rounds that were not counted because other programs came into them.
     pub disturbed: usize,
-    /// What was wrong with packets.
+    /// Errors of packets.
     pub errors: Vec<String>,
 }
 
-/// What one member needed.
+/// Costs of one member.
 #[derive(Clone, Debug)]
 pub struct Costs {
     /// Its name.

@@ -1,4 +1,4 @@
-//! Whether every packet is accounted for: what was sent is what was received and what was dropped,
+//! Account of every packet: the number sent is the number received and the number dropped,
 //! reason by reason, in every place that counts.
 
 use convoy_io::fault::FaultCounts;
@@ -8,7 +8,7 @@ use convoy_ipsec::drop_reason::DropReason;
 /// Packets by the name of the reason they were dropped for.
 pub type Drops = Vec<(&'static str, u64)>;
 
-/// What the fault injector did.
+/// Counts of the fault injector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Injected {
     /// Packets it saw.
@@ -72,7 +72,7 @@ pub struct Books {
     pub protected: u64,
     /// Their inner bytes.
     pub protected_bytes: u64,
-    /// What happened on the wire; none without an injector.
+    /// Counts of faults on the wire; none without an injector.
     pub faults: Option<Injected>,
     /// Packets that the inbound pipeline was given.
     pub offered: u64,
@@ -90,16 +90,16 @@ pub struct Books {
     pub missing: u64,
     /// Packets that came to the sink twice, or as nobody sent them.
     pub strange: u64,
-    /// What the outbound SAs counted.
+    /// Sums of the outbound SAs' counters.
     pub outbound_sas: SaSums,
-    /// What the inbound SAs counted.
+    /// Sums of the inbound SAs' counters.
     pub inbound_sas: SaSums,
     /// Frames that were dropped or not given back.
     pub frames_lost: u64,
 }
 
 impl Books {
-    /// What does not add up; empty when every packet is accounted for.
+    /// Describes counts that do not add up; empty when every packet is accounted for.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let untouched = || Injected { seen: self.protected, ..Injected::default() };

@@ -1,4 +1,4 @@
-//! What the cores are like that workers are to run on, and whether anybody else uses them.
+//! State of the cores that workers are to run on, and their use by others.
 
 use std::fs;
 use std::hint::black_box;
@@ -10,9 +10,9 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-/// How long the cores are looked at.
+/// Time for which the use of the cores is watched.
 const LOOK: Duration = Duration::from_millis(300);
-/// How long one sum is computed to see how fast a core is.
+/// Time of one sum, computed to see how fast a core is.
 const SUM: Duration = Duration::from_millis(50);
 
 /// The cores of a measurement, as they were just before it.
@@ -22,9 +22,9 @@ pub struct Cores {
     pub cpus: Vec<usize>,
     /// Share of each core's time that was taken by others, 0 to 1.
     pub busy: Vec<f64>,
-    /// Which of them the system says are threads of one core.
+    /// Groups of them that are threads of one core, as the system says.
     pub siblings: Vec<Vec<usize>>,
-    /// What all of them compute at once, in what they compute one at a time: 1 where they share
+    /// Sums that all of them compute at once, divided by those that they compute one at a time: 1 where they share
     /// nothing and nobody else runs.
     pub together: f64,
 }
@@ -33,7 +33,7 @@ impl Cores {
     /// The processors this process may use.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn allowed() -> Result<Vec<usize>, nix::Error> {
         let set = sched_getaffinity(Pid::from_raw(0))?;
         Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
@@ -111,7 +111,7 @@ pub(crate) fn siblings(cpus: &[usize]) -> Vec<Vec<usize>> {
     groups.into_iter().map(|(_, group)| group).filter(|group| group.len() > 1).collect()
 }
 
-/// What all processors compute at once, in what they compute alone, best of some tries.
+/// Sums that all processors compute at once, divided by those that they compute alone, best of some tries.
 fn together(cpus: &[usize]) -> f64 {
     let tries = (0..3).map(|_| {
         let alone: f64 = cpus.iter().map(|cpu| sums(&[*cpu])).sum();

@@ -27,7 +27,7 @@ const LOOKUP: f64 = 30.0;
 /// A figure to reach, and what was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What was measured.
+    /// Name of the quantity.
     pub what: &'static str,
     /// Name of the suite.
     pub suite: String,
@@ -41,22 +41,22 @@ pub struct Figure {
     pub goal: f64,
     /// Cycles per packet, or packets of all workers in what one worker passes.
     pub measured: f64,
-    /// Whether it was reached.
+    /// True if it was reached.
     pub reached: bool,
 }
 
 /// Cycles from parsed packet to ESP packet.
 pub const WHOLE_PACKET: &str = "from parsed packet to ESP packet";
-/// What the outbound pipeline adds to the crypto library.
+/// Cycles that the outbound pipeline adds to the crypto library.
 pub const OUTBOUND_OVER: &str = "outbound, over the crypto library";
-/// What the inbound pipeline adds.
+/// Cycles that the inbound pipeline adds.
 pub const INBOUND_OVER: &str = "inbound, over the crypto library";
 /// A look-up in the SPD.
 pub const WARM_LOOKUP: &str = "look-up in the SPD, cache warm";
 
 /// Least that two workers pass, in what one worker passes, on many SAs.
 const TWO_WORKERS: f64 = 1.9;
-/// What that figure is called.
+/// Name of that figure.
 pub const WORKERS: &str = "two workers, in what one passes";
 
 /// The figures that `rates` hold.

@@ -21,7 +21,7 @@ use crate::stats::Summary;
 const ROUNDS: (u32, u32) = (16, 20_000);
 /// Fewest rounds before the first that counts.
 const WARM_UP: u64 = 8;
-/// How much longer than it may take a point goes on as long as every burst was disturbed.
+/// Extra time of a point as long as every burst was disturbed.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So many packets of each flow come before that, in the mean: what is remembered about flows and SAs
 /// is found out once, and the figures are of what follows.
@@ -58,29 +58,29 @@ pub struct Point {
     /// Bursts that were not counted because other programs came into them.
     pub disturbed: usize,
     /// From inner packet to ESP packet.
-    pub outbound: Way,
+    pub outbound: DirectionCost,
     /// From ESP packet to inner packet.
-    pub inbound: Way,
+    pub inbound: DirectionCost,
     /// One look-up in the SPD of a flow that its cache knows.
     pub lookup: Summary,
     /// One look-up in the SPD of a new flow.
     pub lookup_new: Summary,
     /// Rounds of both: of known flows, and of new ones.
     pub lookups: [Vec<f64>; 2],
-    /// Whether every packet is accounted for.
+    /// Counts of all packets; they add up if every packet is accounted for.
     pub books: Books,
 }
 
-/// What one direction needs per packet.
+/// Costs of one direction per packet.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct DirectionCost {
     /// The pipeline, cryptography included; generator, sink and I/O excluded.
     pub pipeline: Summary,
     /// The crypto library alone.
     pub crypto: Summary,
-    /// What the pipeline adds, burst by burst.
+    /// Cycles that the pipeline adds, burst by burst.
     pub over: Summary,
-    /// What its stages need, if they were watched.
+    /// Costs of its stages, if they were watched.
     pub stages: Vec<StageCost>,
     /// All rounds.
     pub samples: Samples,
@@ -103,11 +103,11 @@ impl Samples {
         self.crypto.push(alone as f64 / burst as f64);
     }
 
-    fn way(self) -> Way {
+    fn way(self) -> DirectionCost {
         let differences = self.pipeline.iter().zip(&self.crypto).map(|(all, part)| all - part);
         let over: Vec<_> = differences.collect();
         let sum = |samples: &[f64]| Summary::of(samples).unwrap_or_default();
-        Way {
+        DirectionCost {
             pipeline: sum(&self.pipeline),
             crypto: sum(&self.crypto),
             over: sum(&over),

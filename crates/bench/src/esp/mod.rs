@@ -8,7 +8,7 @@
 //! byte, with what the generator made ([`traffic`]), and at the end all counters must add up
 //! ([`books`]). Beside each burst the crypto library alone seals and opens one of the same lengths
 //! under the same keys ([`alone`]), so that what the pipelines add is measured in the same run.
-//! How many workers share the work is measured with the real runtime ([`workers`]).
+//! The real runtime shows the rate of workers that share the work ([`workers`]).
 
 pub mod alone;
 pub mod beside;

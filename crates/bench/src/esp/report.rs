@@ -3,7 +3,7 @@
 use super::beside::Beside;
 use super::cores::Cores;
 use super::goal::{self, Figure};
-use super::measure::{Point, Way};
+use super::measure::{DirectionCost, Point};
 use super::soak::Soak;
 use super::workers::Rate;
 use crate::report::{cycles, size_name};
@@ -23,11 +23,11 @@ pub struct Report {
     pub beside: Vec<Beside>,
     /// All soaks.
     pub soaks: Vec<Soak>,
-    /// What the workers' cores were like before the run.
+    /// State of the workers' cores before the run.
     pub cores: Option<Cores>,
-    /// How far workers get.
+    /// Rates of workers.
     pub rates: Vec<Rate>,
-    /// What went wrong: points that could not be measured, packets that are not accounted for.
+    /// Errors: points that could not be measured, packets that are not accounted for.
     pub errors: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ pub fn figure_rows(figures: &[Figure]) -> Rows {
     rows
 }
 
-/// What did the cryptography: the tier of Convoy's own kernels, or another driver.
+/// Name of the tier of Convoy's own kernels, or of another driver, that did the cryptography.
 fn by(engine: &str, tier: &str) -> String {
     if engine == "inline" { tier } else { engine }.to_owned()
 }
@@ -152,7 +152,7 @@ pub fn stage_rows(points: &[Point]) -> Rows {
     rows
 }
 
-fn way(way: &Way) -> [String; 3] {
+fn way(way: &DirectionCost) -> [String; 3] {
     let over = &way.over;
     [
         cycles(way.pipeline.mean),
@@ -161,7 +161,7 @@ fn way(way: &Way) -> [String; 3] {
     ]
 }
 
-/// How far each number of workers gets.
+/// Rate of each number of workers.
 #[must_use]
 pub fn rate_rows(rates: &[Rate]) -> Rows {
     let mut rows =

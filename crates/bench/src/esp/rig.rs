@@ -8,8 +8,9 @@ use convoy_engine::Front;
 use convoy_io::fault::{Faults, Faulty};
 use convoy_io::mem::{self, MemPort};
 use convoy_io::{IoError, Port};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
+    HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::WorkerId;
 use convoy_packet::{Arena, ArenaError, BURST_MAX, Burst, FrameSize, Pool};
@@ -29,7 +30,7 @@ const WIRE_DEPTH: usize = 4 * BURST_MAX;
 /// Both gateways forward: the sender's and the receiver's count the TTL down.
 const HOPS: u8 = 2;
 
-/// What to send through.
+/// Traffic to send through.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
     /// The suite of all SAs.
@@ -38,13 +39,13 @@ pub struct Task {
     pub sizes: Sizes,
     /// SAs, policies and flows.
     pub shape: Shape,
-    /// What happens on the wire, if anything.
+    /// Faults on the wire, if any.
     pub faults: Option<Faults>,
     /// Packets of a burst, 1 to 256.
     pub burst: usize,
 }
 
-/// Why a task could not be run.
+/// A task could not be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RigError {
@@ -78,7 +79,7 @@ struct Injector {
     far: MemPort,
 }
 
-/// What one burst took.
+/// Cycles and packets of one burst.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lap {
     /// Cycles and packets of the outbound pipeline.

@@ -8,7 +8,7 @@ use convoy_crypto::{KeyError, KeyMaterial, SecretBytes, Suite, Tier};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, WorkerId,
+    ReqId, SaSlot, SaSpec, Shared, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -37,7 +37,7 @@ const FIRST_SPI: u32 = 0x1000;
 /// Largest outer packet, bytes: no size that is measured is cut.
 const PATH_MTU: u16 = 9200;
 
-/// How many SAs there are, and what traffic falls to them.
+/// Number of SAs, and the traffic that falls to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// SAs in each direction.
@@ -59,7 +59,7 @@ impl Shape {
         Self { sas, policies: sas, flows: sas.max(64), esn: false, workers: 1 }
     }
 
-    /// Whether there can be such a site.
+    /// Checks that there can be such a site.
     ///
     /// # Errors
     /// [`SiteError::Shape`].
@@ -91,7 +91,7 @@ impl Shape {
     }
 }
 
-/// Which end of the tunnels.
+/// End of the tunnels.
 #[derive(Clone, Copy)]
 enum Side {
     Sender,
@@ -107,7 +107,7 @@ const fn network(side: Side, policy: u32) -> u32 {
     base + policy * NETWORK
 }
 
-/// Why the SAs and policies of a measurement could not be set up.
+/// The SAs and policies of a measurement could not be set up.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SiteError {
@@ -137,9 +137,9 @@ impl From<SnapshotError> for SiteError {
 /// both, with its wire led back to itself.
 #[derive(Debug)]
 pub struct Site {
-    /// How many of everything.
+    /// Numbers of SAs, policies, flows and workers.
     pub shape: Shape,
-    /// What pipelines read.
+    /// SAs and policies that pipelines read.
     pub published: Arc<Published>,
     /// The SAs that protect, by number.
     pub outbound: Vec<Arc<OutboundSpec>>,
@@ -227,51 +227,55 @@ fn associations(
     let outer =
         OuterHeader { df: DfPolicy::Copy, dscp: DscpPolicy::Copy, ecn: true, hop_limit: 64 };
     let out = OutboundSpec {
-        name: Arc::from(format!("out {n}")),
-        spi,
-        reqid: ReqId(n),
-        named: None,
-        serial: 0,
-        protocol: IpsecProtocol::Esp,
-        mode: Mode::Tunnel,
-        endpoints: Endpoints { local: sender, remote: receiver },
-        encap: None,
-        esn: shape.esn,
+        sa: SaSpec {
+            name: Arc::from(format!("out {n}")),
+            spi,
+            reqid: ReqId(n),
+            named: None,
+            serial: 0,
+            protocol: IpsecProtocol::Esp,
+            mode: Mode::Tunnel,
+            endpoints: Endpoints { local: sender, remote: receiver },
+            encap: None,
+            esn: shape.esn,
+            salt: salt.into(),
+            lifetime: convoy_ipsec::lifetime::Lifetime::default(),
+            worker,
+            counters: Shared::default(),
+        },
         outer,
         source_is_here: true,
         path_mtu: PATH_MTU,
         pad_to: 0,
         dummy_every: None,
-        salt: salt.into(),
-        key: Arc::new(maker.seal_key(suite, material())?),
-        lease: Arc::new(Lease::new(SeqNum::new(0), u64::MAX)),
-        lifetime: convoy_ipsec::lifetime::Lifetime::default(),
-        worker,
-        counters: Arc::default(),
+        key: Arc::new(maker.seal_key(suite, material())?).into(),
+        lease: Arc::new(Lease::new(SeqNum::new(0), u64::MAX)).into(),
     };
     // As of SAs of IKE daemons, whose edges outlive the gateway.
     let received = SaCounters::default();
     let _ = received.outliving.set(word());
     let inn = InboundSpec {
-        name: Arc::from(format!("in {n}")),
-        spi,
-        reqid: ReqId(n),
-        named: None,
-        serial: 0,
-        protocol: IpsecProtocol::Esp,
-        mode: Mode::Tunnel,
-        endpoints: Endpoints { local: receiver, remote: sender },
+        sa: SaSpec {
+            name: Arc::from(format!("in {n}")),
+            spi,
+            reqid: ReqId(n),
+            named: None,
+            serial: 0,
+            protocol: IpsecProtocol::Esp,
+            mode: Mode::Tunnel,
+            endpoints: Endpoints { local: receiver, remote: sender },
+            encap: None,
+            esn: shape.esn,
+            salt: salt.into(),
+            lifetime: convoy_ipsec::lifetime::Lifetime::default(),
+            worker,
+            counters: Arc::new(received).into(),
+        },
         from_peer_only: false,
-        encap: None,
-        esn: shape.esn,
         ecn: true,
         replay_window: WINDOW,
         interface: InterfaceId(0),
-        salt: salt.into(),
-        key: Arc::new(maker.open_key(suite, material())?),
-        lifetime: convoy_ipsec::lifetime::Lifetime::default(),
-        worker,
-        counters: Arc::new(received),
+        key: Arc::new(maker.open_key(suite, material())?).into(),
     };
     Ok((out, inn))
 }

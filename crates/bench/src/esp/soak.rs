@@ -13,7 +13,7 @@ const GROWTH_MAX: u64 = 4 << 20;
 /// Of the packets, this part is sent before memory is looked at for the first time.
 const SETTLED: u64 = 8;
 
-/// How a soak ended.
+/// Result of a soak.
 #[derive(Clone, Debug)]
 pub struct Soak {
     /// Name of the suite.
@@ -26,18 +26,18 @@ pub struct Soak {
     pub engine: String,
     /// The tier of the keys.
     pub tier: &'static str,
-    /// How long it took, seconds.
+    /// Time that it took, in seconds.
     pub seconds: f64,
     /// Resident memory after an eighth of the packets, bytes; 0 where the system does not tell.
     pub memory_before: u64,
     /// Resident memory at the end, bytes.
     pub memory_after: u64,
-    /// Whether every packet is accounted for.
+    /// Counts of all packets; they add up if every packet is accounted for.
     pub books: Books,
 }
 
 impl Soak {
-    /// What is wrong; empty when all is well.
+    /// Describes errors; empty when all is well.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let mut errors = self.books.errors();

@@ -1,4 +1,4 @@
-//! What each stage needs, by the time-stamp counter read once per stage and burst.
+//! Cost of each stage, by the time-stamp counter read once per stage and burst.
 
 use convoy_crypto::time_stamp;
 use convoy_ipsec::pipeline::{Observer, Stage};
@@ -13,7 +13,7 @@ pub trait Watch: Observer + Default {
     /// A burst is about to enter the pipeline.
     fn start(&mut self);
 
-    /// What was seen since this was last asked; none by those who do not look.
+    /// Takes the cycles seen since the last call; none by those who do not look.
     fn take(&mut self) -> Option<Cycles>;
 }
 
@@ -56,7 +56,7 @@ impl Watch for Clock {
     }
 }
 
-/// What one stage needs.
+/// Cost of one stage.
 #[derive(Clone, Copy, Debug)]
 pub struct StageCost {
     /// Its name.
@@ -76,7 +76,7 @@ impl StageSamples {
         }
     }
 
-    /// What was seen of a stage, in cycles per packet; empty without a look into the stages.
+    /// Samples of a stage, in cycles per packet; empty without a look into the stages.
     #[must_use]
     pub fn of(&self, stage: Stage) -> &[f64] {
         self.0.get(stage as usize).map_or(&[], Vec::as_slice)

@@ -14,7 +14,7 @@ pub const PACKET_MIN: usize = HEADERS + 4 + 8;
 pub const PACKET_MAX: usize = 8900;
 /// TTL as sent.
 const TTL: u8 = 64;
-/// Where flows send to; the discard port.
+/// Destination port of flows; the discard port.
 const PORT: u16 = 9;
 /// Texts begin at one of so many places of the pattern.
 const PLACES: u64 = 251;
@@ -51,7 +51,7 @@ impl Traffic {
         core::iter::repeat_with(move || numbers.below(flows) as u32).take(self.lengths.len())
     }
 
-    /// What identifies a flow to policies.
+    /// Key by which policies identify a flow.
     #[must_use]
     pub fn key(&self, flow: u32) -> Option<FlowKey> {
         let (src, dst, port) = self.shape.addresses(flow);
@@ -110,7 +110,7 @@ impl Traffic {
     }
 }
 
-/// Which packets are under way, by number.
+/// Packets under way, by number.
 ///
 /// A ring of bits: numbers that are this far behind the newest are taken for lost.
 #[derive(Debug)]

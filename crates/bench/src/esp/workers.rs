@@ -34,10 +34,10 @@ pub const ROUNDS: usize = 7;
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Before packets of workers that help each other are counted: they find out what that is worth meanwhile.
 const LONG_WARM_UP: Duration = Duration::from_millis(200);
-/// How long packets under way may take to come to their end.
+/// Time in which packets under way must come to their end.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How far one number of workers gets.
+/// Rate of one number of workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
     /// Name of the suite.
@@ -54,21 +54,21 @@ pub struct Rate {
     pub workers: u16,
     /// Packets per second of all workers, each protected, opened and checked.
     pub packets: Summary,
-    /// What one worker passed, by the runs beside these.
+    /// Ratio to one worker's rate, in the runs beside these.
     pub ratio: Summary,
     /// Packets per second of each run.
     #[serde(skip)]
     pub runs: Vec<f64>,
-    /// Those of one worker, in the run beside.
+    /// Packets per second of one worker, in the run beside.
     #[serde(skip)]
     pub alone: Vec<f64>,
     /// Of all packets, sealed and opened, those that workers without SAs did for others.
     pub helped: f64,
-    /// What went wrong; empty when every packet is accounted for.
+    /// Errors; empty when every packet is accounted for.
     pub errors: Vec<String>,
 }
 
-/// What the plain ports of a run tell.
+/// Counters of the plain ports of a run, and the flag that stops them.
 #[derive(Debug, Default)]
 struct Tally {
     stop: AtomicBool,
@@ -153,7 +153,7 @@ impl Port for Loop {
     }
 }
 
-/// What is divided among workers.
+/// Work that is divided among workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {
     /// SAs with all that belongs to them: each worker has its share.
@@ -162,7 +162,7 @@ pub enum Division {
     Packets,
 }
 
-/// What came of one run.
+/// Result of one run.
 #[derive(Clone, Default)]
 struct Outcome {
     rate: f64,

@@ -1,4 +1,4 @@
-//! What a figure shows, without a word about how it is drawn.
+//! Content of a figure, without a word about how it is drawn.
 
 use crate::results::LeftOut;
 
@@ -9,7 +9,7 @@ pub struct Figure {
     pub id: String,
     /// In a few words.
     pub title: String,
-    /// What one sees, in a sentence or two.
+    /// Description of the drawing, in a sentence or two.
     pub caption: String,
     /// The command that measures it alone.
     pub command: String,
@@ -17,18 +17,18 @@ pub struct Figure {
     pub charts: Vec<Chart>,
     /// Values of the study that it redoes, beside ours.
     pub studied: Vec<Studied>,
-    /// What was to be reached.
+    /// Verdicts on its goals.
     pub goals: Vec<Verdict>,
-    /// What a reader must know to read it right.
+    /// Notes that a reader needs to read it right.
     pub notes: Vec<String>,
-    /// What is missing from it, and why.
+    /// Values that are missing from it, with the reason.
     pub left_out: Vec<LeftOut>,
 }
 
 /// A value of a study beside the one measured here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Studied {
-    /// What was measured.
+    /// Name of the quantity.
     pub what: String,
     /// Their value with its unit, such as `4.6 cycles a byte`.
     pub theirs: String,
@@ -39,26 +39,26 @@ pub struct Studied {
 /// A goal, and what was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What it is about.
+    /// Subject of the goal.
     pub what: String,
-    /// What is asked for, such as `at least 4.0`.
+    /// Bound that is asked for, such as `at least 4.0`.
     pub asked: String,
-    /// What was measured, with its spread, such as `4.31 (4.12 to 4.40)`.
+    /// Measured value with its spread, such as `4.31 (4.12 to 4.40)`.
     pub measured: String,
-    /// Whether it was reached.
+    /// True if it was reached.
     pub is_reached: bool,
 }
 
 /// A drawing with its heading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// What makes it differ from the figure's other charts, such as a suite; may be empty.
+    /// Difference from the figure's other charts, such as a suite; may be empty.
     pub heading: String,
-    /// What is drawn.
+    /// Drawing.
     pub kind: Kind,
 }
 
-/// What is drawn.
+/// Kind of drawing with its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Values against a quantity.
@@ -83,15 +83,15 @@ pub struct Lines {
 /// A quantity along an edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// What, such as `frame size`.
+    /// Name of the quantity, such as `frame size`.
     pub label: String,
     /// In what unit, such as `bytes`; may be empty.
     pub unit: String,
-    /// How it is spaced.
+    /// Spacing.
     pub scale: Scale,
 }
 
-/// How an axis is spaced.
+/// Spacing of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly, from zero.
@@ -105,13 +105,13 @@ pub enum Scale {
 pub struct Line {
     /// Whose.
     pub name: String,
-    /// What it shows.
+    /// Kind of its values, which decides how it is drawn.
     pub role: Role,
     /// Its points, by rising `x`.
     pub dots: Vec<Dot>,
 }
 
-/// What a series shows, which decides how it is drawn.
+/// Kind of a series, which decides how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Convoy as it is used.
@@ -127,7 +127,7 @@ pub enum Role {
 /// A value that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dot {
-    /// Where.
+    /// Position across.
     pub x: f64,
     /// The value.
     pub y: Value,
@@ -147,7 +147,7 @@ pub struct Value {
 /// Values for each of some things, such as gateways.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// What they measure.
+    /// Quantity that they measure.
     pub y: Axis,
     /// Groups of bars, such as a mix of packet sizes.
     pub groups: Vec<String>,
@@ -160,7 +160,7 @@ pub struct Bars {
 pub struct Bar {
     /// Whose.
     pub name: String,
-    /// What it shows.
+    /// Kind of its values, which decides how it is drawn.
     pub role: Role,
     /// A value for each group, where it was measured.
     pub values: Vec<Option<Value>>,
@@ -178,9 +178,9 @@ pub struct Radar {
 /// One axis of a radar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quality {
-    /// What.
+    /// Name.
     pub label: String,
-    /// Why it was judged as it was; none where it was measured.
+    /// Reason of a judgement; none where it was measured.
     pub judged: Option<String>,
 }
 
@@ -189,7 +189,7 @@ pub struct Quality {
 pub struct Polygon {
     /// Whose.
     pub name: String,
-    /// What it shows.
+    /// Kind of its values, which decides how it is drawn.
     pub role: Role,
     /// A share of the best for each quality, 0 to 1, where it was measured.
     pub shares: Vec<Option<f64>>,

@@ -8,23 +8,23 @@ use crate::results::dpdk::{GATEWAYS, QUANTITY};
 use crate::results::fields::Value as Field;
 use crate::results::{LIBRARY, Name, Point, Results};
 
-/// What stands beside Convoy.
+/// Charts of one peer beside Convoy.
 pub(super) struct Beside {
     experiment: Experiment,
     /// The step that measures it.
     pub(super) step: &'static str,
     quantity: &'static str,
-    /// What follows the suite in the heading of a chart.
+    /// End of a chart's heading, behind the suite.
     heading: &'static str,
-    /// What Convoy's line is called.
+    /// Name of Convoy's line.
     own: &'static str,
-    /// What stands in front of the device's name.
+    /// Words in front of the device's name.
     peer: &'static str,
     x: &'static str,
     y: [&'static str; 2],
-    /// What a cycle per packet stands for at a point, by the ticks of the time-stamp counter in a microsecond.
+    /// Value on the Y axis of one cycle per packet at a point, by the ticks of the time-stamp counter in a microsecond.
     scale: fn(&Point, f64) -> Option<f64>,
-    /// How it is to be read.
+    /// A guide to the charts.
     note: &'static str,
 }
 
@@ -34,7 +34,7 @@ pub(super) const DEVICES: Beside = Beside {
     step: "in turn with DPDK",
     quantity: QUANTITY,
     heading: "in turn with DPDK's devices",
-    own: "Convoy, bursts of 32",
+    own: "Convoy, bursts",
     peer: "DPDK",
     x: "text",
     y: ["throughput", "Gb/s"],
@@ -97,10 +97,14 @@ impl Beside {
         distinct(&all, "suite").into_iter().map(chart).collect()
     }
 
-    /// What a series is called: a device with the library that it is made of.
+    /// Name of a series: a device with the library that it is made of.
     fn told(&self, name: &Name, points: &[&Point]) -> String {
         if name.is_convoy() {
-            return self.own.to_owned();
+            let burst = points.iter().find_map(|point| count(point, "burst"));
+            return burst.map_or_else(
+                || self.own.to_owned(),
+                |burst| format!("{} of {}", self.own, number(burst)),
+            );
         }
         let series = points.iter().find_map(|point| point.series(name));
         let library = series.and_then(|series| series.facts.get(LIBRARY)).and_then(Field::text);
@@ -108,7 +112,7 @@ impl Beside {
         library.map_or_else(|| device.clone(), |library| format!("{device} ({library})"))
     }
 
-    /// How the charts are to be read, and the ratios at the smallest and the largest size. Nothing without them.
+    /// A guide to the charts, with the ratios at the smallest and the largest size. Nothing without them.
     pub(super) fn notes(&self, results: &Results) -> Vec<String> {
         let all = self.points(results);
         if all.is_empty() {

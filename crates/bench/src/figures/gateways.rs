@@ -10,11 +10,11 @@ use crate::results::{CONVOY, Name, Point, Results};
 
 /// The gateway that routes in the clear.
 const KERNEL: &str = "kernel";
-/// What one stream of TCP is called.
+/// Name of one stream of TCP.
 const ONE_STREAM: &str = "tcp1";
 /// The direction that is always measured.
 const WAY: &str = "a-to-b";
-/// What is to be reached with one stream: Convoy's gateway, the other, and least of the ratio.
+/// Goals with one stream: Convoy's gateway, the other, and least of the ratio.
 const GOALS: [(&str, &str, f64); 4] = [
     ("convoy-esp", "wireguard-go", 1.5),
     ("convoy-udp", "wireguard-go", 1.5),
@@ -80,7 +80,7 @@ fn load(point: &Point) -> &str {
     text(point, "load").unwrap_or_default()
 }
 
-/// What is sent, and which way if not the usual one.
+/// Traffic, and its direction if not the usual one.
 fn group(point: &Point) -> String {
     let field = |name: &str| point.place.get(name).and_then(Field::number);
     let what = match (field("streams"), field("size")) {
@@ -120,7 +120,7 @@ fn beside(results: &Results, of: &str, to: &str) -> Option<(String, Value)> {
     Some((what, times(1.0, &pair.summary)))
 }
 
-/// Where and how it was measured, and what to know.
+/// Date, machine and method of the measurement, and notes for the reader.
 fn notes(results: &Results) -> Vec<String> {
     let fact = |name: &str| {
         let value = results.facts.get(&format!("{}: {name}", Experiment::Gateways.name()));

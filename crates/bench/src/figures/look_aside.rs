@@ -23,7 +23,7 @@ const PERCENTILES: [&str; 2] = ["50", "99"];
 /// The load of the arithmetic, in bits a second.
 const LINK: f64 = 100e9;
 
-/// What a real device on a bus did, once, elsewhere.
+/// Results of a real device on a bus, once, elsewhere.
 const DEVICE: &str = "A real device was measured once, on 27 November 2026, and not by this command: a GPU (NVIDIA H200 on PCIe 5) as a look-aside \
 device beside an Intel Emerald Rapids (2.1 GHz, class B-Intel). With batches of 4,096 packets the submitting core needed 22 to 23 cycles a packet \
 of AES-128-GCM at 64 and at 1,420 bytes, where it needs 40 and 263 for the cryptography itself; 78 and 15.5 million packets a second went through, \
@@ -275,7 +275,7 @@ fn told(point: &Point) -> String {
     }
 }
 
-/// Why engines were judged as they were.
+/// Reasons of the judgements of engines.
 fn judgements(points: &[&Point]) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for point in points {

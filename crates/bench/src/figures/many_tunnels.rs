@@ -17,7 +17,7 @@ pub(super) const PLAIN: &str = "portable tier";
 pub(super) const ONE: &str = "one tunnel";
 /// The step with mixes of sizes.
 pub(super) const MIXES: &str = "mixes";
-/// What is measured.
+/// Name of the quantity.
 const QUANTITY: &str = "packets per second";
 /// Least that workers pass of what the processors compute together.
 const OF_TOGETHER: f64 = 0.95;
@@ -117,7 +117,7 @@ fn throughput(results: &Results, rates: &[Rate<'_>], id: &str, workers: f64, sas
     }
 }
 
-/// What the processors were like.
+/// Notes on packets and processors.
 fn notes(results: &Results) -> Vec<String> {
     let mut notes = vec![
         "A packet counts once it was made, protected, sent, opened and checked, all by the worker of its tunnel. The study's machine only protected."
@@ -144,7 +144,7 @@ fn together(results: &Results) -> Option<f64> {
     fact(&results.facts, &format!("{}: computing_at_once", Experiment::ManyTunnels.name()))
 }
 
-/// What all workers pass in what one passes, for each mix, where there are so many tunnels.
+/// Ratio of all workers' packets to those of one, for each mix with so many tunnels.
 fn factors(rates: &[Rate<'_>], workers: f64, sas: f64) -> Vec<(String, Value)> {
     let mixes = rates.iter().filter(|rate| rate.workers == workers && rate.sas == sas);
     mixes

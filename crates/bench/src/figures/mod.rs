@@ -1,7 +1,7 @@
 //! The figures of the report, made from results: the experiments of four studies, redone.
 //!
 //! An [`Experiment`] has the figures of one study, and [`steps`](plan::steps) that measure them, each a command of `convoy bench`.
-//! What the commands write is put together ([`merge`]), kept in one file, and drawn from it alone.
+//! Results of the commands are put together ([`merge`]), kept in one file, and drawn from it alone.
 
 pub mod chart;
 mod dpdk;
@@ -20,7 +20,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What figures of one study are measured by.
+/// Measurements for the figures of one study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
     /// AES-GCM through one tunnel on one core: Intel's study of the Linux kernel, 2010.
@@ -96,7 +96,7 @@ impl Id {
         Experiment::ALL.into_iter().flat_map(Experiment::figures).map(Self)
     }
 
-    /// What measures it.
+    /// Experiment that measures it.
     #[must_use]
     pub fn experiment(self) -> Experiment {
         let found = Experiment::ALL.into_iter().find(|one| one.figures().contains(&self.0));

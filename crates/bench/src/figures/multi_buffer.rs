@@ -6,6 +6,7 @@ use super::points::{count, distinct, fact, names, per, text, times};
 use super::{Experiment, dpdk, merge};
 use crate::results::fields::Value as Field;
 use crate::results::{CONVOY, FLOOR, LIBRARY, Name, Point, Results, Series};
+use crate::stats::Summary;
 
 /// The step that measures all of it.
 pub(super) const STEP: &str = "sizes and tiers";
@@ -23,12 +24,12 @@ const FASTER: f64 = 1.6;
 /// Bytes from which that is asked for.
 const LONG: f64 = 1024.0;
 /// The tier that others are set beside.
-const BASE: &str = "aesni";
+pub(super) const BASE: &str = "aesni";
 const QUANTITY: &str = "cycles per packet";
-/// What a manager's name ends with where the library does not tell it, because flags chose it.
+/// The end of a manager's name where the library does not tell it, because flags chose it.
 const BY_FLAGS: &str = ", by flags";
 
-/// What a series is called where several ways into a library are drawn.
+/// Name of a series where several ways into a library are drawn.
 fn told(name: &Name) -> String {
     let Name { who, by } = name;
     match (who.as_str(), by.as_str()) {
@@ -73,9 +74,10 @@ pub(super) fn figures(results: &Results) -> Vec<Figure> {
     vec![rates(results, &best), tiers(results, &best)]
 }
 
-/// Names of the series to draw: all of Convoy's, and of each peer the interface that is fastest most often.
-fn drawn<'a>(points: &[&'a Point]) -> Vec<&'a Name> {
-    let names = names(points);
+/// Names of the series to draw: all of Convoy's on this tier, and of each peer the interface that is fastest most often.
+fn drawn<'a>(points: &[&'a Point], tier: &str) -> Vec<&'a Name> {
+    let mut names = names(points);
+    names.retain(|name| name.who != CONVOY || name.by == tier);
     let wins = |name: &Name| {
         let is_fastest = |point: &&&Point| {
             let of_peer = point.series.iter().filter(|series| series.name.who == name.who);
@@ -100,7 +102,7 @@ fn rates(results: &Results, best: &str) -> Figure {
     let mut charts = Vec::new();
     for suite in SUITES {
         let points = points(results, suite, best);
-        let series = drawn(&points).into_iter().map(|wanted| {
+        let series = drawn(&points, best).into_iter().map(|wanted| {
             let dot = |point: &&Point| {
                 let series = point.series(wanted)?;
                 let scale = 8.0 * bytes(point) * tsc / 1e3;
@@ -183,11 +185,10 @@ fn faster(results: &Results, best: &str) -> Option<Value> {
 fn tiers(results: &Results, best: &str) -> Figure {
     let mut charts = Vec::new();
     for suite in SUITES {
-        let base = points(results, suite, BASE);
         let mut series = Vec::new();
-        for tier in &results.machine.tiers {
+        for tier in results.machine.tiers.iter().filter(|tier| *tier != BASE) {
             let points = points(results, suite, tier);
-            let dots = beside(&base, &points, |point| point.series.first());
+            let dots = beside(&points, |point| point.series.first());
             let role = if tier == best { Role::Convoy } else { Role::Base };
             if !dots.is_empty() {
                 series.push(Line { name: tier.clone(), role, dots });
@@ -200,7 +201,7 @@ fn tiers(results: &Results, best: &str) -> Figure {
             y: Axis::linear(&format!("speed, {BASE} = 1"), ""),
             series,
         };
-        if !base.is_empty() {
+        if !lines.series.is_empty() {
             charts.push(Chart { heading: suite.to_owned(), kind: Kind::Lines(lines) });
         }
     }
@@ -215,25 +216,23 @@ fn tiers(results: &Results, best: &str) -> Figure {
         studied: Vec::new(),
         goals: Vec::new(),
         notes: vec![
-            "Tiers were measured one after the other: differences of a few per cent say nothing. A manager is one that uses no more of the processor than the \
-             tier it took turns with; where one goes with several tiers, the first is drawn."
-                .to_owned(),
+            format!(
+                "Everybody took turns with Convoy on {BASE}, burst by burst. On tiers below VAES, Convoy's hashes do without the SHA extensions. A manager is one \
+                 that uses no more of the processor than the tier it took turns with; where one goes with several tiers, the first is drawn."
+            ),
         ],
         left_out: Vec::new(),
     }
 }
 
-/// Speed of a series of each of `points` beside Convoy's at the same length in `base`.
-fn beside<'a>(
-    base: &[&Point],
-    points: &[&'a Point],
-    series: impl Fn(&'a Point) -> Option<&'a Series>,
-) -> Vec<Dot> {
+/// Speed of a series of each point in that of Convoy on [`BASE`], which took turns with it.
+fn beside<'a>(points: &[&'a Point], series: impl Fn(&'a Point) -> Option<&'a Series>) -> Vec<Dot> {
+    let base = Name::new(CONVOY, BASE);
     let dot = |point: &&'a Point| {
-        let size = count(point, "size")?;
-        let base = base.iter().find(|base| count(base, "size") == Some(size))?;
-        let least = base.series.first()?.summary.median;
-        Some(Dot { x: size, y: per(least, &series(point)?.summary) })
+        let (base, own) = (point.series(&base)?, series(point)?);
+        let rounds = base.rounds.iter().zip(&own.rounds).map(|(base, own)| base / own);
+        let ratio = Summary::of(&rounds.collect::<Vec<_>>())?;
+        Some(Dot { x: count(point, "size")?, y: times(1.0, &ratio) })
     };
     points.iter().filter_map(dot).collect()
 }
@@ -242,7 +241,6 @@ fn beside<'a>(
 fn managers(results: &Results, suite: &str) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for step in [STEP, OTHER] {
-        let base = of_step(results, step, suite, BASE);
         for tier in &results.machine.tiers {
             let points = of_step(results, step, suite, tier);
             let manager = |name: &Name| {
@@ -250,9 +248,10 @@ fn managers(results: &Results, suite: &str) -> Vec<Line> {
                 let manager = series.facts.get(LIBRARY).and_then(Field::text)?;
                 Some(manager.trim_end_matches(BY_FLAGS).to_owned())
             };
-            let named = drawn(&points).into_iter().find_map(|name| Some((name, manager(name)?)));
+            let named =
+                drawn(&points, tier).into_iter().find_map(|name| Some((name, manager(name)?)));
             let Some((wanted, name)) = named else { continue };
-            let dots = beside(&base, &points, |point| point.series(wanted));
+            let dots = beside(&points, |point| point.series(wanted));
             if !dots.is_empty() && lines.iter().all(|line| line.name != name) {
                 lines.push(Line { name, role: Role::Peer, dots });
             }
@@ -271,7 +270,7 @@ pub(super) fn headlines(results: &Results, lines: &mut Headlines) {
                 continue;
             };
             let of_convoy = point.ratios.iter().filter(|pair| pair.to.who == CONVOY);
-            let peers = of_convoy.filter(|pair| pair.of.who != FLOOR);
+            let peers = of_convoy.filter(|pair| pair.of.who != FLOOR && !pair.of.is_convoy());
             let fastest = peers.min_by(|a, b| a.summary.median.total_cmp(&b.summary.median));
             if let Some(pair) = fastest {
                 let what =

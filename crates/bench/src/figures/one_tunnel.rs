@@ -21,12 +21,12 @@ pub(super) const DRIVERS: [&str; 3] = ["null", "two-pass-clmul", "two-pass"];
 pub(super) const NULL: &str = "null";
 /// The tier without special instructions.
 pub(super) const PORTABLE: &str = "portable";
-/// What is measured.
+/// Name of the quantity.
 const QUANTITY: &str = "cycles per packet, engines in turn";
 /// The crypto library alone, in that.
 const LIBRARY: &str = "crypto library alone";
 
-/// What the points of this experiment have in common.
+/// Data that the points of this experiment have in common.
 pub(super) struct Tunnel<'a> {
     results: &'a Results,
     /// Outbound points, by frame size.
@@ -75,7 +75,7 @@ impl<'a> Tunnel<'a> {
         stats::Line::through(&dots.iter().map(|dot| (dot.x, dot.y.middle)).collect::<Vec<_>>())
     }
 
-    /// What OpenSSL needs for the text of a packet in plain software, by the frame.
+    /// Cycles of OpenSSL for the text of a packet in plain software, by the frame.
     fn plain(&self) -> Vec<(f64, Value)> {
         let points = self.results.of(Experiment::OneTunnel, "cycles per packet");
         let points = points.filter(|point| text(point, super::merge::STEP) == Some(PLAIN));

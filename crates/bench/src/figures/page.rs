@@ -13,7 +13,7 @@ use crate::results::{LeftOut, Results};
 pub struct Headline {
     /// The figure that it is from.
     pub figure: &'static str,
-    /// What it is about.
+    /// Subject of the ratio.
     pub what: String,
     /// The ratio, with its quartiles.
     pub value: Value,
@@ -22,7 +22,7 @@ pub struct Headline {
 }
 
 impl Headline {
-    /// Whether as much as was asked for was reached.
+    /// True if as much as was asked for was reached.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         self.value.middle >= self.asked
@@ -93,7 +93,7 @@ pub(super) fn command(results: &Results, experiment: Experiment, step: &str) -> 
     command.and_then(|value| value.text()).unwrap_or_default().to_owned()
 }
 
-/// What was left out of an experiment.
+/// Measurements that were left out of an experiment.
 pub(super) fn left_out(results: &Results, experiment: Experiment) -> Vec<LeftOut> {
     let prefix = format!("{}: ", experiment.name());
     let of = |one: &LeftOut| {
@@ -159,7 +159,7 @@ pub fn report(results: &Results, only: &[Id]) -> html::Report {
     }
 }
 
-/// What belongs to no figure.
+/// Measurements that were left out and belong to no figure.
 fn other_left_out(results: &Results) -> Vec<LeftOut> {
     let is_of = |one: &&LeftOut| {
         Experiment::ALL

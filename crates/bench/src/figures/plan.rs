@@ -1,11 +1,11 @@
-//! What is measured for the figures: commands of `convoy bench`, one after the other.
+//! Measurements for the figures: commands of `convoy bench`, one after the other.
 
 use super::many_tunnels;
 use super::one_tunnel::{self, DRIVERS, FRAME, FRAMES, PORTABLE, esp_text};
 use super::{Experiment, Id, dpdk, look_aside, multi_buffer};
 use crate::results::LeftOut;
 
-/// How much is measured.
+/// Extent of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// A part of the grid, within three minutes.
@@ -26,25 +26,25 @@ impl Effort {
     }
 }
 
-/// What the machine has.
+/// Processors and tiers of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Processors that may be used.
     pub processors: usize,
     /// Tiers, the best last.
     pub tiers: Vec<String>,
-    /// Whether the portable tier is without special instructions in this build.
+    /// True if the portable tier is without special instructions in this build.
     pub portable_is_soft: bool,
 }
 
 /// One command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What it is for.
+    /// Experiment that it is for.
     pub experiment: Experiment,
     /// Its name within the experiment.
     pub name: &'static str,
-    /// What follows `convoy bench`.
+    /// Arguments behind `convoy bench`.
     pub arguments: Vec<String>,
     /// Variables of its environment.
     pub environment: Vec<(&'static str, &'static str)>,
@@ -52,17 +52,17 @@ pub struct Step {
     pub seconds: f64,
 }
 
-/// What has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
+/// Variable that has OpenSSL use no instruction beyond the base of x86-64 (OPENSSL_ia32cap(3)).
 const NO_FEATURES: (&str, &str) = ("OPENSSL_ia32cap", "0");
 
-/// What is asked for.
+/// The user's choice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Figures; all, if there are none.
     pub only: Vec<Id>,
     /// Experiments whose results are there.
     pub given: Vec<Experiment>,
-    /// How much is measured.
+    /// Size of the grid, and time.
     pub effort: Effort,
     /// Shared libraries of intel-ipsec-mb, instead of the system's; the second is measured in a step of its own.
     pub ipsec_mb: Vec<String>,
@@ -134,7 +134,7 @@ impl Plan<'_> {
     fn one_tunnel(&mut self) {
         let tiers = self.tiers();
         let packets = list(FRAMES.iter().map(|frame| frame - FRAME));
-        let time = self.wanted.effort.of(0.5, 3.0, 15.0);
+        let time = self.wanted.effort.of(1.0, 3.0, 15.0);
         let words = format!(
             "esp --suite aes-128-gcm-16 --engine inline,{} --tier {tiers} --in-turn --sas 1 --sizes {packets} --mix none --burst 64 --seconds {time}",
             DRIVERS.join(",")
@@ -158,7 +158,8 @@ impl Plan<'_> {
         }
         let frames: &[usize] = self.wanted.effort.of(&[64, 512, 1458], &FRAMES, &FRAMES);
         let packets = list(frames.iter().map(|frame| frame - FRAME));
-        let (rounds, time) = self.wanted.effort.of((1, 0.1), (3, 1.0), (9, 6.0));
+        // Of fewer than three rounds there is no spread.
+        let (rounds, time) = self.wanted.effort.of((3, 0.15), (5, 1.0), (9, 6.0));
         let measure = format!("--rounds {rounds} --seconds {time} --suite aes-128-gcm-16");
         // Beside what is asked for, each run of a round makes its packets and warms up.
         let each = time + 2.0 * f64::from(rounds) * 0.08;
@@ -201,9 +202,11 @@ impl Plan<'_> {
             .map(String::as_str)
             .filter(|tier| *tier != PORTABLE)
             .collect();
-        let time = self.wanted.effort.of(0.03, 0.06, 0.5);
+        let beside = tiers.iter().find(|tier| **tier == multi_buffer::BASE);
+        let beside = beside.map_or_else(String::new, |tier| format!(" --beside {tier}"));
+        let time = self.wanted.effort.of(0.06, 0.08, 0.5);
         let words = format!(
-            "crypto --suite {} --sizes {} --mix none --keys 1 --direction seal --api c-job,c-burst --tier {} --time {time}",
+            "crypto --suite {} --sizes {} --mix none --keys 1 --direction seal --api c-job,c-burst --tier {}{beside} --time {time}",
             multi_buffer::SUITES.join(","),
             list(sizes.iter().copied()),
             tiers.join(",")

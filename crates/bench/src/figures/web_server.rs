@@ -23,7 +23,7 @@ const SEAL: &str = "tls12-seal";
 /// The cipher suites that the study compared.
 const GCM_SUITE: &str = "AES128-GCM-SHA256";
 const CBC_SUITE: &str = "AES128-SHA";
-/// Where the study's values are from.
+/// Source of the study's values.
 const SOURCE: &str = "The study is Intel's \"AES-GCM Encryption Performance on Intel Xeon E5 v3 Processors\" (30 March 2015): nginx with OpenSSL 1.0.2, \
                       Apache Bench as the client.";
 
@@ -45,7 +45,7 @@ fn role(name: &Name) -> Role {
     if name.who == CONVOY { Role::Convoy } else { Role::Peer }
 }
 
-/// How files are served: cipher, certificate and buffer.
+/// Way to serve files: cipher, certificate and buffer.
 fn way(point: &Point) -> String {
     let mut name = text(point, "cipher").unwrap_or_default().to_owned();
     if name == CBC_SUITE && point.place.get("encrypt_then_mac") == Some(&Field::Flag(true)) {

@@ -26,10 +26,10 @@ use crate::mix::Sizes;
 
 /// Frames that rings, the delay and pools hold at most.
 const FRAMES: usize = 1 << 15;
-/// How long a worker may take to end.
+/// Time in which a worker must end.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What a gateway is made of.
+/// Configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Makes its keys.
@@ -66,7 +66,7 @@ impl Memory {
     }
 }
 
-/// What one worker that forwards is given.
+/// Surroundings of one worker that forwards.
 pub(crate) fn surroundings(engine: &EngineChoice, arena: &'static Arena) -> Surroundings {
     Surroundings {
         pipeline: PipelineConfig {

@@ -1,4 +1,4 @@
-//! What offers packets at even spaces, and takes and checks those that come out.
+//! Generator that offers packets at even spaces, and takes and checks those that come out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,25 +28,25 @@ const LATE: u64 = RING as u64 / 2;
 /// Packets that tell how fast the worker is, and how long they may take.
 const ENOUGH: u64 = 4 * WINDOW;
 const TURNS: Duration = Duration::from_secs(2);
-/// How long packets under way may take to come to their end.
+/// Time in which packets under way must come to their end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is said when they do not.
+/// Error when they do not.
 const STUCK: &str = "packets did not come out of the worker";
 /// Both ways through the gateway count the TTL down.
 const HOPS: u8 = 2;
 /// Packets whose times are remembered; as many as a [`Ledger`] keeps in sight.
 const SIGHT: usize = 1 << 16;
 
-/// Where inner packets go in and opened ones come out, or ESP packets; the worker's end of a ring.
+/// Worker's end of a ring: inner packets go in and opened ones come out, or ESP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RingSide {
     /// Inner packets in, to be protected.
     Plain,
     /// ESP packets in, to be opened.
     Wire,
 }
 
-/// What the worker's end of a ring tells the generator.
+/// Counters that the worker's end of a ring shows the generator.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Told {
@@ -70,7 +70,7 @@ impl Near {
         Self { port, told: Arc::default() }
     }
 
-    /// What is told.
+    /// Counters of this end.
     #[must_use]
     pub fn told(&self) -> Arc<Told> {
         self.told.clone()
@@ -136,18 +136,18 @@ impl Far {
     }
 }
 
-/// What came of offering packets at a pace.
+/// Result of offering packets at a pace.
 #[derive(Clone, Debug)]
 pub struct Offered {
     /// Packets offered, both directions together.
     pub packets: u64,
     /// Of these, lost.
     pub lost: u64,
-    /// What the generator itself was late with.
+    /// Cause for which it says nothing, such as a generator that was late.
     pub disturbance: Option<Disturbance>,
 }
 
-/// What the generator counted until its end.
+/// Counts of the generator until its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
     /// Inner packets made.
@@ -165,7 +165,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// What does not add up; none when every packet is accounted for.
+    /// Describes counts that do not add up; none when every packet is accounted for.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         let Self { sent, dropped, spilt, received, missing, strange } = *self;
@@ -195,7 +195,7 @@ pub struct Generator {
     sealing: Ledger,
     /// Number of the inner packet and time when it was due, by that place.
     sealed: Vec<(u64, u64)>,
-    /// When an ESP packet was due, by the number of its inner packet.
+    /// Due times of ESP packets, by the numbers of their inner packets.
     opening: Vec<u64>,
     /// ESP packets on their way from protecting to opening, with the numbers of their inner packets.
     delay: VecDeque<(Frame, u64)>,
@@ -292,15 +292,15 @@ impl Generator {
     }
 
     /// Packets of a direction that the worker, or a ring, holds.
-    fn under_way(&self, way: Way) -> u64 {
+    fn under_way(&self, way: RingSide) -> u64 {
         let far = match way {
-            Way::Plain => &self.plain,
-            Way::Wire => &self.wire,
+            RingSide::Plain => &self.plain,
+            RingSide::Wire => &self.wire,
         };
         // What spills behind the worker comes out at the other side.
         let spilt = match way {
-            Way::Plain => &self.wire.told.spilt,
-            Way::Wire => &self.plain.told.spilt,
+            RingSide::Plain => &self.wire.told.spilt,
+            RingSide::Wire => &self.plain.told.spilt,
         };
         (far.accepted - far.seen).saturating_sub(spilt.load(Ordering::Relaxed))
     }
@@ -314,10 +314,10 @@ impl Generator {
         let begun = Instant::now();
         while !done(self) {
             for _ in 0..AT_ONCE {
-                if plain && self.under_way(Way::Plain) < WINDOW {
+                if plain && self.under_way(RingSide::Plain) < WINDOW {
                     self.offer_plain(0)?;
                 }
-                if wire && self.under_way(Way::Wire) < WINDOW {
+                if wire && self.under_way(RingSide::Wire) < WINDOW {
                     self.offer_wire(0)?;
                 }
             }
@@ -332,7 +332,7 @@ impl Generator {
     /// Waits for all that is under way.
     fn drain(&mut self, mut waited: impl FnMut(u64)) -> Result<(), RigError> {
         let begun = Instant::now();
-        while self.under_way(Way::Plain) + self.under_way(Way::Wire) > 0 {
+        while self.under_way(RingSide::Plain) + self.under_way(RingSide::Wire) > 0 {
             self.collect(&mut waited)?;
             if begun.elapsed() > PATIENCE {
                 return Err(RigError::Broken(STUCK));
@@ -344,7 +344,7 @@ impl Generator {
     /// Has so many ESP packets made that both directions can be offered.
     fn fill(&mut self) -> Result<(), RigError> {
         self.flow((true, false), |all| {
-            all.delay.len() + all.under_way(Way::Plain) as usize >= DELAY
+            all.delay.len() + all.under_way(RingSide::Plain) as usize >= DELAY
         })?;
         self.drain(|_| {})
     }

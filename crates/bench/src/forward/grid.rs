@@ -18,21 +18,21 @@ use crate::engine::measure::{self, EngineError, Load, PacketSize};
 use crate::esp::rig::RigError;
 use crate::maker::Maker;
 
-/// How long the worker is saturated to see where its rate may be.
+/// Time for which the worker is saturated to see where its rate may be.
 const LOOK: Duration = Duration::from_millis(60);
 /// Packets at one load, for latencies: as many as come in that time, at most those of a trial.
 const LATENCY_TIME: f64 = 0.4;
 /// Fewest of them.
 const LATENCY_PACKETS: f64 = 20_000.0;
-/// How long a trial takes at most, in seconds, unless that is for fewer packets than these.
+/// Longest time of a trial in seconds, unless that is for fewer packets than these.
 const TRIAL_TIME: f64 = 4.0;
 const FEWEST: u64 = 1000;
 /// Void trials of a latency after which it is given up when the budget is spent.
 const LATE_TRIES: usize = 2;
-/// How long the submitting core's costs of a point are measured.
+/// Time for which the submitting core's costs of a point are measured.
 const COSTS_TIME: Duration = Duration::from_millis(100);
 
-/// Why a run could not go on.
+/// A run could not go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
@@ -133,7 +133,8 @@ impl Course<'_> {
                 }
                 let Some(point) = findings.points.get_mut(at) else { continue };
                 let wrong = self.search(*place, point)?;
-                self.told(round * places.len() + at + 1, of, point);
+                let told = format!("{}: {}", point.named(), found(point));
+                self.told(round * places.len() + at + 1, of, &told);
                 let wrong = wrong.into_iter().map(|what| format!("{}: {what}", point.named()));
                 findings.errors.extend(wrong);
             }
@@ -146,23 +147,15 @@ impl Course<'_> {
                 findings.errors.extend(wrong);
             }
             point.costs = Some(self.costs(*place)?);
-            self.told(plan.searches * places.len() + at + 1, of, point);
+            let told = format!("{}: latency and cycles", point.named());
+            self.told(plan.searches * places.len() + at + 1, of, &told);
         }
         Ok(())
     }
 
-    fn told(&mut self, done: usize, of: usize, point: &Point) {
+    fn told(&mut self, done: usize, of: usize, what: &str) {
         let left = self.begun.elapsed().mul_f64((of - done) as f64 / done as f64);
-        let rate = match (point.rate(), &point.busy) {
-            (Some(rate), _) => format!("{:.3} Mpps", rate / 1e6),
-            (None, Some(why)) => why.clone(),
-            (None, None) => "nothing".to_owned(),
-        };
-        (self.tell)(&format!(
-            "{}: {rate}; {done} of {of}, {} s left at this pace",
-            point.named(),
-            left.as_secs()
-        ));
+        (self.tell)(&format!("{what}; {done} of {of}, {} s left at this pace", left.as_secs()));
     }
 
     fn check(&self) -> Result<(), ForwardError> {
@@ -236,7 +229,7 @@ impl Course<'_> {
         Ok(wrong)
     }
 
-    /// What the submitting core needs for a packet's cryptography, on the worker's processor.
+    /// Measures the submitting core's cycles for a packet's cryptography, on the worker's processor.
     fn costs(&self, (subject, suite, size): Place<'_>) -> Result<Costs, ForwardError> {
         self.check()?;
         let (setting, _) = self.setting((subject, suite, size));
@@ -289,11 +282,20 @@ fn of_trial(packets: u64, rate: f64) -> u64 {
     packets.min((rate * TRIAL_TIME) as u64).max(FEWEST)
 }
 
+/// The rate of a point, or why there is none.
+fn found(point: &Point) -> String {
+    match (point.rate(), &point.busy) {
+        (Some(rate), _) => format!("{:.3} Mpps", rate / 1e6),
+        (None, Some(why)) => why.clone(),
+        (None, None) => "no rate".to_owned(),
+    }
+}
+
 fn busy(voids: usize, why: Disturbance) -> String {
     format!("busy: {voids} trials were void, the last because {why}")
 }
 
-/// What went over the link, by the packets that it was for.
+/// Traffic over the link, by the packets that it was for.
 fn per_packet(counts: LinkCounts) -> Option<PerPacket> {
     let LinkCounts { to_device, from_device, descriptors, completions } = counts;
     let mean = |count: u64| count as f64 / descriptors as f64;

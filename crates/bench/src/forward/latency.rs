@@ -1,6 +1,6 @@
-//! How long packets took.
+//! Latencies of packets.
 
-/// How long packets took at one load, from when each was due to when the sink saw it, in microseconds.
+/// Times that packets took at one load, from when each was due to when the sink saw it, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// The load, as a share of the rate found.

@@ -20,7 +20,7 @@ impl Counted {
         Self { settings, link: Arc::default() }
     }
 
-    /// What has gone over its link.
+    /// Traffic over its link so far.
     #[must_use]
     pub fn counts(&self) -> LinkCounts {
         self.link.counts()

@@ -1,4 +1,4 @@
-//! What is to be measured, and by what.
+//! Points to measure, and the engines that do the cryptography.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub const ALLOWED: f64 = 0.005;
 /// Until when searches begin after the first round. What follows them takes less than a minute.
 pub const BUDGET: Duration = Duration::from_secs(380);
 
-/// Who does the cryptography.
+/// Worker, thread or device that does the cryptography.
 #[derive(Clone, Debug)]
 pub enum Engine {
     /// The worker itself, or a thread, or a device.
@@ -41,7 +41,7 @@ pub struct Subject {
     pub engine: Engine,
 }
 
-/// What is to be measured, and how.
+/// Points to measure, and the way to measure them.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// This machine.
@@ -54,7 +54,7 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Series.
     pub subjects: Vec<Subject>,
-    /// What is known not to be possible here.
+    /// Points that are known not to be possible here.
     pub left_out: Vec<LeftOut>,
     /// Searches of each point.
     pub searches: usize,

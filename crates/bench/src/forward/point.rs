@@ -1,4 +1,4 @@
-//! What was found out, point by point.
+//! Results, point by point.
 
 use super::latency::Latency;
 use super::search::Found;
@@ -14,21 +14,21 @@ pub struct Point {
     pub suite: String,
     /// Bytes of inner packets.
     pub size: usize,
-    /// What searches found, in their order.
+    /// Rates that searches found, in their order.
     pub searches: Vec<Found>,
-    /// Why the last search that found nothing did not.
+    /// Cause of the last search without a rate.
     pub busy: Option<String>,
-    /// How long packets took at a part of the rate.
+    /// Times that packets took at a part of the rate.
     pub latencies: Vec<Latency>,
     /// Loads at which they were not measured, and why.
     pub untimed: Vec<(f64, String)>,
-    /// What went over the link of the look-aside model for a packet; none for other engines.
+    /// Traffic over the link of the look-aside model for a packet; none for other engines.
     pub link: Option<PerPacket>,
-    /// What the submitting core needs for the cryptography of a packet, if it was measured.
+    /// Cycles of the submitting core for the cryptography of a packet, if they were measured.
     pub costs: Option<Costs>,
 }
 
-/// What goes over a device's link for one packet, in the mean.
+/// Traffic over a device's link for one packet, in the mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerPacket {
     /// Bytes of packets that the device reads.
@@ -44,7 +44,7 @@ pub struct PerPacket {
 /// Cycles of the submitting core for a packet, burst by burst: handing it over and taking it back.
 #[derive(Clone, Debug)]
 pub struct Costs {
-    /// What they come to.
+    /// Summary of all bursts.
     pub cycles: Summary,
     /// Burst by burst.
     pub samples: Vec<f64>,
@@ -80,7 +80,7 @@ impl Point {
         Median::of(&self.rates()).map(|rates| rates.median)
     }
 
-    /// What it is of, in words.
+    /// Engine, suite and size in words.
     #[must_use]
     pub fn named(&self) -> String {
         format!("{}, {}, {} bytes", self.engine, self.suite, self.size)
@@ -102,16 +102,16 @@ pub struct Findings {
     pub allowed: f64,
     /// By suite, engine and size.
     pub points: Vec<Point>,
-    /// What was not measured, and why.
+    /// Measurements that were left out, with the reason.
     pub left_out: Vec<LeftOut>,
-    /// What was wrong with what was measured: packets that were not accounted for.
+    /// Errors of measured points: packets that were not accounted for.
     pub errors: Vec<String>,
-    /// Whether it came to its end.
+    /// True if it came to its end.
     pub complete: bool,
 }
 
 impl Findings {
-    /// What was not measured: as a whole, and points on which others had the processors.
+    /// Measurements that were left out: as a whole, and points on which others had the processors.
     #[must_use]
     pub fn all_left_out(&self) -> Vec<LeftOut> {
         let without = self.points.iter().filter(|point| point.searches.is_empty());
@@ -119,11 +119,12 @@ impl Findings {
             let why = point.busy.as_deref().unwrap_or("the run ended before");
             LeftOut::new(point.named(), why)
         });
-        let untimed = self.points.iter().flat_map(|point| {
-            point.untimed.iter().map(|(load, why)| {
-                let what = format!("{}, latency at {:.0} %", point.named(), 100.0 * load);
-                LeftOut::new(what, why)
-            })
+        let untimed = self.points.iter().filter_map(|point| {
+            let (_, why) = point.untimed.last()?;
+            let load = |(load, _): &(f64, String)| format!("{:.0}", 100.0 * load);
+            let loads: Vec<String> = point.untimed.iter().map(load).collect();
+            let what = format!("{}, latency at {} %", point.named(), loads.join(", "));
+            Some(LeftOut::new(what, why))
         });
         self.left_out.iter().cloned().chain(busy).chain(untimed).collect()
     }
@@ -187,11 +188,11 @@ pub(crate) mod tests {
         assert_eq!(findings.all_left_out().len(), 1);
         findings.points[0].searches.clear();
         findings.points[0].busy = Some("busy: 10 trials were void".to_owned());
-        findings.points[1].untimed.push((0.9, "busy".to_owned()));
+        findings.points[1].untimed = [0.5, 0.9].map(|load| (load, "busy".to_owned())).to_vec();
         let left_out = findings.all_left_out();
         assert_eq!(left_out.len(), 3);
         assert_eq!(left_out[1].what, "inline, aes-128-gcm-16, 512 bytes");
-        assert_eq!(left_out[2].what, "model, aes-128-gcm-16, 512 bytes, latency at 90 %");
+        assert_eq!(left_out[2].what, "model, aes-128-gcm-16, 512 bytes, latency at 50, 90 %");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct Radar {
 /// One axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it is about.
+    /// Quality that it shows.
     pub name: &'static str,
     /// The unit of what was measured; none where it was judged.
     pub unit: Option<&'static str>,
@@ -29,20 +29,20 @@ pub struct Axis {
     pub scores: Vec<Score>,
 }
 
-/// Where one engine stands on an axis.
+/// Position of one engine on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// Name of the engine.
     pub engine: String,
     /// 1 for the best, and less for others in the same ratio; or a judgement from 0 to 1.
     pub score: f64,
-    /// What was measured.
+    /// Measured value.
     pub value: Option<f64>,
-    /// Why it was judged so.
+    /// Reason of a judgement.
     pub reason: Option<&'static str>,
 }
 
-/// How values of an axis are scaled.
+/// Scaling of the values of an axis.
 #[derive(Clone, Copy)]
 enum Scale {
     /// More is better: by the most.
@@ -53,7 +53,7 @@ enum Scale {
     Beside,
 }
 
-/// What is measured: name, unit, how it is scaled, and where it is found.
+/// Measured axis: name, unit, scale, and the function that finds its value.
 type Measured = (&'static str, &'static str, Scale, fn(&Point) -> Option<f64>);
 
 const MEASURED: [Measured; 5] = [
@@ -72,7 +72,7 @@ const MEASURED: [Measured; 5] = [
     ("bytes over a device's bus per packet", "bytes", Scale::Beside, moved),
 ];
 
-/// What the model moves; nothing where there is no device, and unknown of a real one.
+/// Bytes that the model moves; 0 where there is no device, and unknown of a real one.
 fn moved(point: &Point) -> Option<f64> {
     match &*point.engine {
         "inline" | "pool" => Some(0.0),

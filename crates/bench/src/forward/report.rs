@@ -1,4 +1,4 @@
-//! What is printed of the forwarding rate.
+//! Printed report of the forwarding rate.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ use crate::results::head::Head;
 pub struct Report {
     /// Version, command and machine.
     pub head: Head,
-    /// What was found out.
+    /// Results.
     pub findings: Findings,
 }
 

@@ -7,16 +7,16 @@ pub const RING: usize = 4096;
 pub const PACKETS: u64 = 1 << 18;
 /// Share of the packets that may be lost.
 pub const LOSS: f64 = 1e-4;
-/// How close the search comes: the lowest load that loses too much, by the highest that does not, less 1.
+/// Precision of the search: the lowest load that loses too much, by the highest that does not, less 1.
 pub const CLOSE: f64 = 0.01;
 /// Void trials one after another with which a search ends.
 pub const VOIDS_MAX: usize = 10;
 /// The first step of the search, as a share of the load; each further one is twice as large, up to the last.
 const STEPS: (f64, f64) = (0.03, 0.5);
-/// Where even so small a share of the first load is too much, the search ends.
+/// Share of the first load: if even that is too much, the search ends.
 const LEAST: f64 = 1e-4;
 
-/// What came of one trial; `V` says what made it void.
+/// Result of one trial; `V` says what made it void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial<V> {
     /// It counts.
@@ -49,7 +49,7 @@ pub struct Found {
     pub voids: usize,
 }
 
-/// How a search ended.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ended<V> {
     /// With a rate.
@@ -66,7 +66,7 @@ pub enum Ended<V> {
 /// are known; then the gap is halved until it is less than [`CLOSE`]. The rate found is the highest that was kept.
 ///
 /// # Errors
-/// What `trial` says.
+/// Errors of `trial`.
 pub fn search<V, E>(
     first: f64,
     mut trial: impl FnMut(f64) -> Result<Trial<V>, E>,

@@ -1,15 +1,15 @@
-//! Whether others took the processors during a trial.
+//! Time that others took of the processors during a trial.
 
 use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// What threads of a gateway are called.
+/// Prefix of the names of a gateway's threads.
 const WORKERS: &str = "convoy-";
 /// The kernel counts stolen time in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Why a trial says nothing.
+/// Cause for which a trial says nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Disturbance {
     /// The worker, or threads that help it, were ready to run and did not, for this share of the trial.
@@ -42,19 +42,19 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// What one thread has had to wait.
+/// Waiting time of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Thread {
     /// Its folder below `/proc`.
     folder: String,
-    /// How long it was ready without a processor.
+    /// Time for which it was ready without a processor.
     waited: Duration,
-    /// How often it was taken off its processor against its will. A thread that slept waits a little when it wakes,
+    /// Number of times that it was taken off its processor against its will. A thread that slept waits a little when it wakes,
     /// though nobody took anything from it.
     taken_off: u64,
 }
 
-/// What was seen at one time.
+/// State of threads and processors at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     workers: Vec<Thread>,
@@ -78,7 +78,7 @@ impl Watch {
         Self { cpus: cpus.to_vec(), before, begun: Instant::now() }
     }
 
-    /// What took more than `allowed` of the time since, as a share of it.
+    /// Worst disturbance, if it took more than `allowed` of the time since, as a share of it.
     #[must_use]
     pub fn end(&self, allowed: f64) -> Option<Disturbance> {
         let took = self.begun.elapsed();
@@ -103,7 +103,7 @@ impl Seen {
         }
     }
 
-    /// What took more than the share `allowed` of the time between, `took`.
+    /// Worst disturbance, if it took more than the share `allowed` of the time between, `took`.
     fn until(&self, now: &Self, took: Duration, allowed: f64) -> Option<Disturbance> {
         let share = |time: Duration| time.as_secs_f64() / took.as_secs_f64().max(1e-9);
         let shares = [
@@ -131,7 +131,7 @@ impl Thread {
     }
 }
 
-/// How long threads waited that were taken off their processors meanwhile.
+/// Time that threads waited that were taken off their processors meanwhile.
 fn waited(before: &[Thread], now: &[Thread]) -> Duration {
     let of = |now: &Thread| {
         let before = before.iter().find(|before| before.folder == now.folder)?;

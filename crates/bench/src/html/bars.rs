@@ -6,7 +6,7 @@ use super::look::Look;
 use super::scale::{Marks, drawable, short};
 use crate::figures::chart::{Bars, Scale, Value, number};
 
-/// How thick a bar is.
+/// Thickness of a bar.
 const THICK: f64 = 14.0;
 /// Between rows.
 const GAP: f64 = 6.0;
@@ -14,7 +14,7 @@ const GAP: f64 = 6.0;
 const GROUP_GAP: f64 = 14.0;
 /// Between a name and its bar, a bar and its value.
 const ASIDE: f64 = 8.0;
-/// What stands where a value is missing.
+/// Text in place of a missing value.
 const MISSING: &str = "not measured";
 
 /// A bar with its name.
@@ -31,7 +31,7 @@ struct Block {
     rows: Vec<Row>,
 }
 
-/// Where the drawing's parts lie.
+/// Layout of the drawing.
 struct Plot {
     size: Size,
     scale: Scale,
@@ -54,7 +54,7 @@ pub(super) fn draw(bars: &Bars, looks: &[Look], size: Size) -> Option<(Canvas, f
     Some((canvas, height))
 }
 
-/// How wide the column of names is; nothing where they stand above their bars.
+/// Width of the column of names; 0 where they stand above their bars.
 fn name_width(bars: &Bars, size: Size) -> f64 {
     let names = || bars.series.iter().map(|bar| &bar.name);
     let groups = || bars.groups.iter().filter(|_| bars.series.len() == 1);

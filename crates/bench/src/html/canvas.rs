@@ -1,4 +1,4 @@
-//! What drawings are made with: two sizes, text that is measured before it is drawn, shapes with classes.
+//! Building blocks of drawings: two sizes, text that is measured before it is drawn, shapes with classes.
 //!
 //! The library escapes text, but no quotes in attributes: those are of this module's callers alone, never of a figure.
 
@@ -53,7 +53,7 @@ impl Size {
     }
 }
 
-/// Which end of a text lies at its place.
+/// Part of a text that lies at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -153,7 +153,7 @@ pub(super) fn place(at: f64) -> f64 {
     (at * 10.0).round() / 10.0 + 0.0
 }
 
-/// How wide `text` is at most in the usual fonts, in text of size `font`.
+/// Greatest width of `text` in the usual fonts, in text of size `font`.
 pub(super) fn text_width(text: &str, font: f64) -> f64 {
     text.chars().map(|letter| letter_width(letter) * font).sum()
 }

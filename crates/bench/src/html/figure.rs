@@ -90,7 +90,7 @@ fn drawings(chart: &Chart, looks: &[Look], id: &str, title: &str) -> Option<Stri
     Some(all)
 }
 
-/// What is drawn, for who cannot see it.
+/// Description of the drawing, for readers who cannot see it.
 fn about(kind: &Kind) -> String {
     let (what, names): (String, Vec<&str>) = match kind {
         Kind::Lines(lines) => (
@@ -116,7 +116,7 @@ fn axis_text(axis: &Axis) -> String {
     }
 }
 
-/// What stands above a drawing: whose lines are whose, and what is measured upwards.
+/// Elements above a drawing: the legend, and the quantity that is measured upwards.
 fn before(chart: &Chart, looks: &[Look]) -> Markup {
     let legend = |names: Vec<&str>| {
         html! {
@@ -137,7 +137,7 @@ fn before(chart: &Chart, looks: &[Look]) -> Markup {
     }
 }
 
-/// What stands below a drawing: what is measured across, and what spokes are.
+/// Elements below a drawing: the quantity that is measured across, and the spokes.
 fn after(kind: &Kind) -> Markup {
     match kind {
         Kind::Lines(lines) => html! { p.axis.across { (axis_text(&lines.x)) } },

@@ -10,7 +10,7 @@ const ABOVE: f64 = 10.0;
 /// Between marks and their texts.
 const GAP: f64 = 8.0;
 
-/// Where the drawing's parts lie.
+/// Layout of the drawing.
 struct Plot {
     x: Marks,
     y: Marks,
@@ -19,7 +19,7 @@ struct Plot {
     height: f64,
 }
 
-/// What is drawn of a line.
+/// Line with its look and its values to draw.
 struct Drawn<'a> {
     line: &'a Line,
     look: Look,

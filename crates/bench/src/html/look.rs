@@ -1,4 +1,4 @@
-//! How series look. Each differs from the others of a chart by more than its colour, and a name looks the same in
+//! Looks of series. Each differs from the others of a chart by more than its colour, and a name looks the same in
 //! all charts.
 
 use svg::node::element::{Circle, Element, Path};
@@ -6,11 +6,11 @@ use svg::node::element::{Circle, Element, Path};
 use super::canvas::{self, Size};
 use crate::figures::chart::{Figure, Kind, Role};
 
-/// How a series looks.
+/// Role and rank of a series, which decide how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     role: Role,
-    /// Which of its role it is.
+    /// Position within its role.
     rank: usize,
 }
 
@@ -28,7 +28,7 @@ const fn colours(role: Role) -> &'static [usize] {
 const MARKERS: usize = 6;
 /// Patterns of dashes in the style sheet, the first without gaps.
 const DASHES: usize = 4;
-/// How far a marker reaches from its middle.
+/// Radius of a round marker; other shapes are scaled by it.
 const REACH: f64 = 4.0;
 
 impl Look {
@@ -53,7 +53,7 @@ impl Look {
         }
     }
 
-    /// What marks a value at a place; computed ones have no marks.
+    /// Marker of a value at a place; computed ones have none.
     pub(super) fn marker(self, at: (f64, f64)) -> Option<Element> {
         let first = match self.role {
             Role::Convoy => 0,

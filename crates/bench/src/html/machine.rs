@@ -6,7 +6,7 @@ use super::table::{cell, table};
 use crate::figures::chart::number;
 use crate::machine::Machine;
 
-/// What is known of the machine.
+/// Markup of all that is known of the machine.
 pub(super) fn machine(machine: &Machine) -> Markup {
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "not told".to_owned());
     let mhz = |clock: f64| format!("{} MHz", number(clock.round()));

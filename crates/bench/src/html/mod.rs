@@ -23,40 +23,40 @@ use crate::results::LeftOut;
 pub struct Report {
     /// Of the page.
     pub title: String,
-    /// What stands on top, the most important first.
+    /// Numbers on top, the most important first.
     pub headline: Vec<Headline>,
     /// The figures, in their order.
     pub figures: Vec<Figure>,
-    /// Where it was measured.
+    /// Machine on which it was measured.
     pub machine: Machine,
     /// Convoy's version.
     pub version: String,
     /// The command line that measures it again.
     pub command: String,
-    /// When it began (RFC 3339, UTC).
+    /// Time of its start (RFC 3339, UTC).
     pub started: String,
-    /// Whether it came to its end.
+    /// True if it came to its end.
     pub complete: bool,
-    /// What was not measured, beside what figures tell of themselves.
+    /// Measurements that were left out, beside those that figures tell of themselves.
     pub left_out: Vec<LeftOut>,
-    /// What went wrong.
+    /// Errors.
     pub errors: Vec<String>,
 }
 
 /// A number that the whole report comes down to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
-    /// What was measured, such as `AES-128-GCM, 64 B, seal`.
+    /// Subject of the measurement, such as `AES-128-GCM, 64 B, seal`.
     pub what: String,
     /// The number, such as `1.43`.
     pub value: String,
     /// Its quartiles, such as `1.40 to 1.47`; may be empty.
     pub spread: String,
-    /// What the number is, such as `intel-ipsec-mb's time in Convoy's`.
+    /// Meaning of the number, such as `intel-ipsec-mb's time in Convoy's`.
     pub about: String,
-    /// What is asked for, such as `at least 1.30`, where there is a goal.
+    /// Bound, such as `at least 1.30`, where there is a goal.
     pub asked: Option<String>,
-    /// Whether that was reached, where there is a goal.
+    /// True if that was reached, where there is a goal.
     pub is_reached: Option<bool>,
     /// The [`id`](Figure::id) of the figure that shows more.
     pub figure: Option<String>,

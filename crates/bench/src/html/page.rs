@@ -137,7 +137,7 @@ fn card(one: &Headline) -> Markup {
     }
 }
 
-/// What was left out of all, and of each figure.
+/// Measurements that were left out of all, and of each figure.
 fn left_out(report: &Report) -> Markup {
     let mut rows: Vec<Vec<Markup>> = Vec::new();
     for one in &report.left_out {

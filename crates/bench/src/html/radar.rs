@@ -17,7 +17,7 @@ const FEWEST: usize = 3;
 /// A label has at most so many lines; others are numbers, which the list beneath explains.
 const LABEL_LINES: usize = 3;
 
-/// Where the drawing's parts lie.
+/// Layout of the drawing.
 struct Plot<'a> {
     radar: &'a Radar,
     size: Size,
@@ -26,7 +26,7 @@ struct Plot<'a> {
     radius: f64,
 }
 
-/// Whether labels are numbers in a drawing of that size.
+/// True if labels are numbers in a drawing of that size.
 pub(super) fn is_numbered(radar: &Radar, size: Size) -> bool {
     let (radius, font) = (radius(size), size.font());
     size == Size::Narrow
@@ -61,7 +61,7 @@ const fn radius(size: Size) -> f64 {
     }
 }
 
-/// How wide a label may be.
+/// Greatest width of a label.
 fn room(n: usize, all: usize, radius: f64, size: Size) -> f64 {
     let (right, _) = direction(n, all);
     let beside = size.width() / 2.0 - radius * right.abs() - GAP - 2.0;
@@ -73,7 +73,7 @@ fn is_upright(right: f64) -> bool {
     right.abs() < 0.05
 }
 
-/// Where a spoke leads, clockwise from above.
+/// Unit vector of a spoke, clockwise from above.
 fn direction(n: usize, all: usize) -> (f64, f64) {
     let angle = TAU * n as f64 / all.max(1) as f64;
     (angle.sin(), -angle.cos())
@@ -139,7 +139,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// What is known of a polygon; closed where all of it is.
+    /// Draws the known part of a polygon; closed where all of it is known.
     fn polygon(&self, canvas: &mut Canvas, polygon: &Polygon, look: Look) {
         let all = self.radar.axes.len();
         let class = look.class();

@@ -22,7 +22,7 @@ pub(super) struct Marks {
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// Whether `value` can be drawn at `scale`.
+/// True if `value` can be drawn at `scale`.
 pub(super) fn is_drawable(scale: Scale, value: f64) -> bool {
     value.is_finite() && value.abs() < GREATEST && (scale == Scale::Linear || value > LEAST)
 }
@@ -98,7 +98,7 @@ impl Marks {
         Self { scale: Scale::Logarithmic, low: base.powi(first), high: base.powi(last), ticks }
     }
 
-    /// Where `value` lies on an axis of that length.
+    /// Position of `value` on an axis of that length.
     pub(super) fn at(&self, value: f64, length: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
         let share = match self.scale {
@@ -108,7 +108,7 @@ impl Marks {
         share * length
     }
 
-    /// How wide the widest mark's text is.
+    /// Width of the widest mark's text.
     pub(super) fn widest(&self, font: f64) -> f64 {
         self.ticks.iter().map(|(_, text)| text_width(text, font)).fold(0.0, f64::max)
     }

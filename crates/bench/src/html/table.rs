@@ -33,7 +33,7 @@ pub(super) fn cell(text: &str) -> Markup {
     html! { (text) }
 }
 
-/// Whether a goal was reached, by a sign and a word.
+/// Sign and word that tell if a goal was reached.
 pub(super) fn verdict(is_reached: bool) -> Markup {
     html! {
         @if is_reached {

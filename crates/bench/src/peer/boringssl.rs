@@ -79,7 +79,7 @@ impl Context {
         good == 1
     }
 
-    /// Whether `icv` fits. Decrypts `text` in place.
+    /// True if `icv` fits. Decrypts `text` in place.
     #[inline(always)]
     fn open(&self, nonce: &[u8; NONCE], aad: &[u8], text: &mut [u8], icv: &[u8]) -> bool {
         let data = text.as_mut_ptr();

@@ -192,7 +192,7 @@ const NEXT: GetJob = ffi::convoy_get_next_job;
 const COMPLETED: GetJob = ffi::convoy_get_completed_job;
 const FLUSH: GetJob = ffi::convoy_flush_job;
 
-/// What a direct call of an AEAD is; `T` is the pointer to its tag.
+/// Signature of a direct call of an AEAD; `T` is the pointer to its tag.
 type Direct<T> = unsafe extern "C" fn(
     *const AeadKey,
     *const u8,
@@ -351,7 +351,7 @@ const fn hmac_number(hash: HashAlg) -> u32 {
     }
 }
 
-/// What jobs of one suite and direction have in common.
+/// Job with the fields that all jobs of one suite and direction share.
 fn template(suite: Suite, direction: Direction) -> Option<Job> {
     let seals = direction == Direction::Seal;
     let (cipher_mode, hash_alg) = match suite {

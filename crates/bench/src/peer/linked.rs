@@ -83,7 +83,7 @@ mod tests {
     use crate::convoy::Convoy;
     use crate::mix::Sizes;
 
-    /// Those that are built in, by the features and not by what the code says.
+    /// True for peers that are built in, by the features and not by what the code says.
     fn built_in(peer: Linked) -> bool {
         match peer {
             Linked::AwsLc => cfg!(feature = "peer-aws-lc"),

@@ -20,11 +20,11 @@ pub enum PeerError {
     /// The library is not there.
     #[error("{who} is not here ({reason}); {mend}")]
     Missing {
-        /// Which library.
+        /// Name of the library.
         who: &'static str,
-        /// What the loader says.
+        /// The loader's error.
         reason: String,
-        /// How to get it.
+        /// Advice on how to get it.
         mend: &'static str,
     },
     /// The program was built without it.
@@ -32,7 +32,7 @@ pub enum PeerError {
         "{who} was not built into this program; build one with it: cargo build --release -p convoy --features {feature}"
     )]
     NotBuilt {
-        /// Which library.
+        /// Name of the library.
         who: &'static str,
         /// The feature that builds it in.
         feature: &'static str,
@@ -40,9 +40,9 @@ pub enum PeerError {
     /// It is there, but not as it must be.
     #[error("{who} cannot take part: {what}")]
     Unfit {
-        /// Which library.
+        /// Name of the library.
         who: &'static str,
-        /// Why not.
+        /// Reason.
         what: String,
     },
 }

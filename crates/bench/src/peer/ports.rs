@@ -1,4 +1,4 @@
-//! What the processor's ports can do at best: loops of independent instructions, timed.
+//! Greatest throughput of the processor's ports: loops of independent instructions, timed.
 //!
 //! Each loop holds ten chains or more, as many as any of the instructions needs to hide its latency, so
 //! what is measured is throughput.

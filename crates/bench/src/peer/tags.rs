@@ -3,7 +3,7 @@
 use crate::suite::Layout as _;
 use crate::workload::{Arena, Packet, Workload};
 
-/// How many packets of the arena end in the ICVs in `tags`.
+/// Number of packets of the arena that end in the ICVs in `tags`.
 ///
 /// Not in constant time: a benchmark has no secrets, and this is the least a caller can do.
 pub(super) fn authentic(work: &Workload, arena: &Arena, tags: &[[u8; 64]]) -> usize {

@@ -22,7 +22,7 @@ pub struct Sides {
     pub ours: Rc<Side>,
 }
 
-/// How thoroughly a point is measured.
+/// Thoroughness of the measurement of a point.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Rounds of both sides.
@@ -36,15 +36,15 @@ pub struct Effort {
 pub struct Point {
     /// Name of the cipher.
     pub cipher: &'static str,
-    /// What was called.
+    /// Call that was measured.
     pub call: &'static str,
     /// Bytes of text of a record or part; 0 where there is no text.
     pub size: usize,
     /// Records of a call.
     pub records: usize,
-    /// Whether Convoy's provider offers the cipher here, unless every one is asked for.
+    /// True if Convoy's provider offers the cipher here, unless every one is asked for.
     pub offered: bool,
-    /// How many rounds there were.
+    /// Number of rounds.
     pub rounds: usize,
     /// Calls of each side in a round.
     pub calls: usize,
@@ -58,7 +58,7 @@ pub struct Point {
     pub times: [Vec<f64>; 2],
 }
 
-/// What became of a point.
+/// Result of a point.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// It was measured.
@@ -143,7 +143,7 @@ impl Sides {
     }
 }
 
-/// How many calls take about so long.
+/// Number of calls that take about so long.
 fn calls(runner: &mut Runner, enough: Duration) -> Result<usize, Refused> {
     let mut calls = 1;
     loop {
@@ -155,7 +155,7 @@ fn calls(runner: &mut Runner, enough: Duration) -> Result<usize, Refused> {
     }
 }
 
-/// What so many calls take.
+/// Processor time of so many calls.
 fn time(runner: &mut Runner, calls: usize) -> Result<Duration, Refused> {
     let mut left = calls;
     let mut spent = Duration::ZERO;

@@ -30,7 +30,7 @@ enum Kind {
 }
 
 impl RecordCipher {
-    /// Those that can be measured.
+    /// Ciphers that can be measured.
     pub const ALL: [Self; 8] = [
         Self::new("aes-128-gcm", c"id-aes128-GCM", Kind::Gcm),
         Self::new("aes-192-gcm", c"id-aes192-GCM", Kind::Gcm),
@@ -63,7 +63,7 @@ impl FromStr for RecordCipher {
     }
 }
 
-/// What is measured of a cipher.
+/// Operation of a cipher that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// A record of TLS 1.2 sealed: additional data set, growth asked for, one update in place.
@@ -124,7 +124,7 @@ impl Call {
         }
     }
 
-    /// Whether a cipher is called so.
+    /// True if it applies to a cipher.
     fn suits(self, cipher: RecordCipher) -> bool {
         match self {
             Self::Tls13Seal
@@ -184,7 +184,7 @@ pub const MOST: usize = 16_384;
 pub struct Subject {
     /// The cipher.
     pub cipher: RecordCipher,
-    /// What is called.
+    /// Call that is measured.
     pub call: Call,
     /// Bytes of text of a record or part; 0 where there is no text.
     pub size: usize,
@@ -231,7 +231,7 @@ fn fragment(size: usize) -> Option<usize> {
     (size >= LEAST_OF_SEVERAL).then_some(size)
 }
 
-/// Why a point cannot be measured.
+/// A point cannot be measured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// A side refused a call.
@@ -239,9 +239,9 @@ pub enum RecordError {
     Refused {
         /// Whose provider.
         who: &'static str,
-        /// Which call.
+        /// Call that was refused.
         what: &'static str,
-        /// What OpenSSL says.
+        /// OpenSSL's errors.
         why: String,
     },
     /// Wrong results are not measured.

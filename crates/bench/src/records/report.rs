@@ -16,17 +16,17 @@ pub struct Report {
     pub class: Class,
     /// The tier of CPU that Convoy's provider takes.
     pub tier: &'static str,
-    /// Whether its hashes may use the SHA extensions.
+    /// True if its hashes may use the SHA extensions.
     pub sha_extensions: bool,
-    /// What libcrypto says of its version.
+    /// Version of libcrypto, in its own words.
     pub openssl: String,
     /// The provider's file.
     pub provider: PathBuf,
-    /// What was measured.
+    /// Measured points.
     pub points: Vec<Point>,
-    /// What one side does not have.
+    /// Ciphers and calls that one side does not have.
     pub not_offered: Vec<NotOffered>,
-    /// What could not be measured, and why.
+    /// Points that could not be measured, with the reason.
     pub failed: Vec<LeftOut>,
 }
 
@@ -37,9 +37,9 @@ pub struct NotOffered {
     pub cipher: &'static str,
     /// The call; none if the whole cipher is missing.
     pub call: Option<&'static str>,
-    /// Who does not have it.
+    /// Side that does not have it.
     pub by: &'static str,
-    /// Why, as far as that is known.
+    /// Reason, as far as that is known.
     pub why: Option<String>,
 }
 

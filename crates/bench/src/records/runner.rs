@@ -86,7 +86,7 @@ pub(super) struct Runner {
     number: u64,
 }
 
-/// What a runner opens and seals in; more than the subject for those that only check.
+/// Set-up, calls and results of a side.
 impl Runner {
     /// A side, ready to be called; `sealed` is the record to open.
     pub(super) fn new(
@@ -230,7 +230,7 @@ impl Runner {
         Ok(room)
     }
 
-    /// What a side makes of a text, as whoever opens it gets it.
+    /// Text sealed by this side, in the form that an opener gets.
     pub(super) fn sealed(&mut self) -> Result<Vec<u8>, Refused> {
         let (size, front) = (self.subject.size, front(self.subject.cipher));
         match self.subject.call {
@@ -290,7 +290,7 @@ impl Runner {
         record.get(front..front + len).map(<[u8]>::to_vec).ok_or(Refused("a record too short"))
     }
 
-    /// Why the last call was refused.
+    /// Reasons of the last refusal.
     pub(super) fn errors(&self) -> String {
         self.context.errors()
     }

@@ -107,7 +107,7 @@ impl Draft {
 }
 
 impl Point {
-    /// What is stored of that which a goal is about.
+    /// Stored summary of the series, ratio or difference that a goal is about.
     #[must_use]
     pub fn summary(&self, about: &About) -> Option<&Summary> {
         let found = |pairs: &[Pair], of: &Name, to: &Name| {

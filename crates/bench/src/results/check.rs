@@ -1,26 +1,26 @@
-//! Whether results agree with themselves: what is computed from rounds is what is stored beside them.
+//! Checks that results agree with themselves: what is computed from rounds is what is stored beside them.
 
 use super::{About, Goal, Name, Pair, Point, Results, Series};
 use crate::stats::{Median, Summary};
 
-/// What is wrong with results.
+/// Error in results.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct Disagreement {
-    /// Where.
+    /// Point or part of the results.
     pub place: String,
-    /// What.
+    /// Description of the error.
     pub what: String,
 }
 
-/// How far a number may be from the same one computed elsewhere, in its own size.
+/// Greatest distance of a number from the same one computed elsewhere, in its own size.
 const TOLERANCE: f64 = 1e-9;
 
 fn is_near(one: f64, other: f64) -> bool {
     (one - other).abs() <= TOLERANCE * one.abs().max(other.abs()).max(f64::MIN_POSITIVE)
 }
 
-/// Whether what is stored is what rounds come to; what does not, else.
+/// Checks that stored numbers are those that rounds come to; the error tells one that is not.
 fn check_sums(values: &[f64], summary: &Summary, median: &Median) -> Result<(), String> {
     if let Some(value) = values.iter().find(|value| !value.is_finite()) {
         return Err(format!("{value} is not finite"));

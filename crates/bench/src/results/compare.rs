@@ -1,21 +1,22 @@
 //! Two results beside each other: what got slower, what got faster, and what only seems to.
 //!
-//! Where both hold a ratio of Convoy to the same peer at a point, the ratios are compared, round by round as they were
-//! taken: what the machine did meanwhile happened to both sides of a ratio. Elsewhere it is Convoy's own rounds.
+//! Ratios of Convoy to a peer are compared at points where both hold them, round by round as they were
+//! taken: what the machine did meanwhile happened to both sides of a ratio.
 //!
 //! The test takes rounds for independent. What is different for the whole of a run looks like a change of the program. So of
-//! several runs a side each counts once, with its median.
+//! several runs a side each counts once, with its median, and Convoy's own rounds are compared where there is no peer. Of one
+//! run a side only ratios are compared, and a change must also be larger than both quartile ranges together.
 
 use std::slice;
 
 use super::{Better, Name, Pair, Point, Results};
 use crate::rank::{holm, mann_whitney};
-use crate::stats::Median;
+use crate::stats::{Median, Summary};
 
 /// Probability of one or more false alarms among all comparisons of two results, if rounds are independent.
 pub const FALSE_ALARMS: f64 = 0.01;
 
-/// Why two results cannot be compared.
+/// Two results cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// They are of other benches.
@@ -26,7 +27,7 @@ pub enum CompareError {
     Apart,
 }
 
-/// How one thing changed.
+/// Change of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It got worse by more than the tolerance, and the test gives chance too little for that.
@@ -40,7 +41,7 @@ pub enum Change {
 /// One thing in both results.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What was measured, and where.
+    /// Quantity and place.
     pub point: String,
     /// The ratio or the series that was compared.
     pub what: String,
@@ -50,7 +51,7 @@ pub struct Comparison {
     pub gain: f64,
     /// The probability that chance alone makes both differ so much, corrected for the number of comparisons.
     pub probability: f64,
-    /// What that comes to.
+    /// Verdict.
     pub change: Change,
 }
 
@@ -61,12 +62,14 @@ pub struct Comparisons {
     pub all: Vec<Comparison>,
     /// Points that are in the first alone, and in the second alone.
     pub apart: [usize; 2],
-    /// Whether the machines are other ones, so that rounds say nothing.
+    /// Points of both that are not compared: one run a side has no ratio there.
+    pub without_ratio: usize,
+    /// True if the machines are other ones, so that rounds say nothing.
     pub other_machine: bool,
 }
 
 impl Comparisons {
-    /// Those that changed so.
+    /// Comparisons that changed so.
     pub fn of(&self, change: Change) -> impl Iterator<Item = &Comparison> {
         self.all.iter().filter(move |comparison| comparison.change == change)
     }
@@ -74,7 +77,7 @@ impl Comparisons {
 
 /// Something that is compared at a point.
 enum Subject {
-    /// A ratio to a peer.
+    /// A ratio of what took turns, usually to a peer.
     Ratio { of: Name, to: Name },
     /// Convoy's own rounds.
     Rounds(Name),
@@ -86,6 +89,8 @@ struct Match<'a> {
     what: String,
     better: Better,
     samples: [Vec<f64>; 2],
+    /// A change of the medians that is no larger is none.
+    least: f64,
 }
 
 /// Compares two results. Below `tolerance`, a share of 1, a change is none.
@@ -121,20 +126,25 @@ pub fn compare_runs(runs: [&[Results]; 2], tolerance: f64) -> Result<Comparisons
         return Err(CompareError::Apart);
     }
     let alone = second.points.iter().filter(|point| twin(point, first).is_none()).count();
-    let matches: Vec<_> = pairs
-        .iter()
-        .flat_map(|(one, other)| subjects(one, other).into_iter().map(|it| (*one, it)))
-        .filter_map(|(point, (subject, better))| {
+    let is_single = runs.iter().all(|side| side.len() == 1);
+    let mut without_ratio = 0;
+    let mut matches = Vec::new();
+    for (point, other) in &pairs {
+        let subjects = subjects(point, other, is_single);
+        without_ratio += usize::from(subjects.is_empty());
+        matches.extend(subjects.into_iter().filter_map(|(subject, better)| {
             let samples = [samples(runs[0], point, &subject)?, samples(runs[1], point, &subject)?];
-            Some(Match { point, what: subject.told(), better, samples })
-        })
-        .collect();
+            let least = if is_single { spread(&samples) } else { 0.0 };
+            Some(Match { point, what: subject.told(), better, samples, least })
+        }));
+    }
     let raw = matches.iter().map(|Match { samples: [one, other], .. }| mann_whitney(one, other));
     let corrected = holm(&raw.collect::<Vec<_>>());
     let each = matches.iter().zip(corrected);
     Ok(Comparisons {
         all: each.map(|(it, probability)| judge(it, probability, tolerance)).collect(),
         apart: [first.points.len() - pairs.len(), alone],
+        without_ratio,
         other_machine: first.machine.cpu != second.machine.cpu,
     })
 }
@@ -176,16 +186,26 @@ fn is_same(one: &Point, other: &Point) -> bool {
     one.quantity == other.quantity && one.place == other.place
 }
 
-/// What of a point can be compared, and which way it is better.
-fn subjects(one: &Point, other: &Point) -> Vec<(Subject, Better)> {
-    let by_ratio: Vec<_> = fastest(one, other)
-        .filter(|Pair { of, to, .. }| one.ratio(of, to).is_some() && other.ratio(of, to).is_some())
-        .map(|Pair { of, to, better, .. }| {
-            (Subject::Ratio { of: of.clone(), to: to.clone() }, *better)
-        })
-        .collect();
+/// Both quartile ranges together.
+fn spread(samples: &[Vec<f64>; 2]) -> f64 {
+    let range = |rounds: &Vec<f64>| Summary::of(rounds).map_or(0.0, |it| it.high - it.low);
+    samples.iter().map(range).sum()
+}
+
+/// Parts of a point that can be compared, with the better direction: ratios to peers; without them, of one run a side ratios of
+/// Convoy's own series that took turns, of several its rounds.
+fn subjects(one: &Point, other: &Point, is_single: bool) -> Vec<(Subject, Better)> {
+    let is_of_both =
+        |pair: &&Pair| [one, other].iter().all(|point| point.ratio(&pair.of, &pair.to).is_some());
+    let ratio =
+        |pair: &Pair| (Subject::Ratio { of: pair.of.clone(), to: pair.to.clone() }, pair.better);
+    let by_ratio: Vec<_> = fastest(one, other).filter(is_of_both).map(ratio).collect();
     if !by_ratio.is_empty() {
         return by_ratio;
+    }
+    if is_single {
+        let is_own = |pair: &&Pair| pair.of.is_convoy() && pair.to.is_convoy();
+        return one.ratios.iter().filter(is_own).filter(is_of_both).map(ratio).collect();
     }
     let of_convoy = one.series.first().filter(|series| series.name.is_convoy());
     let of_both = of_convoy.filter(|series| other.series(&series.name).is_some());
@@ -238,7 +258,8 @@ fn judge(it: &Match<'_>, probability: f64, tolerance: f64) -> Comparison {
     let [first, second] = medians;
     let more = if first == second { 0.0 } else { (second - first) / first.abs() };
     let gain = if it.better == Better::More { more } else { -more };
-    let change = match probability < FALSE_ALARMS {
+    let is_sure = probability < FALSE_ALARMS && (second - first).abs() > it.least;
+    let change = match is_sure {
         true if gain < -tolerance => Change::Loss,
         true if gain > tolerance => Change::Gain,
         _ => Change::None,

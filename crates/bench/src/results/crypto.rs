@@ -2,7 +2,7 @@
 
 use super::build::Draft;
 use super::fields::Fields;
-use super::{About, Better, Bound, FLOOR, LIBRARY, LeftOut, Name, Results, Statistic};
+use super::{About, Better, Bound, CONVOY, FLOOR, LIBRARY, LeftOut, Name, Results, Statistic};
 use crate::report::{Figure, LineupInfo, Report};
 use crate::run::{Point, Samples, ThroughC};
 
@@ -52,7 +52,7 @@ fn name(samples: &Samples) -> Name {
     Name::new(samples.who, samples.api.as_str())
 }
 
-/// Which manager of which intel-ipsec-mb a series is of.
+/// The manager of intel-ipsec-mb that a series is of, with its version.
 fn facts(samples: &Samples, point: &Point, lineups: &[LineupInfo]) -> Fields {
     let is_beside =
         |lineup: &&LineupInfo| (lineup.tier, lineup.sha_ni) == (point.tier, point.sha_ni);
@@ -77,7 +77,8 @@ fn draft(point: &Point, figures: &[Figure], lineups: &[LineupInfo]) -> Draft {
         draft = draft.series(&floor, &point.floors);
     }
     let Some(convoy) = point.samples.first().map(name) else { return draft };
-    for other in point.samples.iter().skip(1).map(name).filter(|name| !name.is_convoy()) {
+    let is_other = |name: &Name| !name.is_convoy() || name.who == CONVOY;
+    for other in point.samples.iter().skip(1).map(name).filter(is_other) {
         draft = draft.ratio(&other, &convoy, Better::More);
     }
     if !point.floors.is_empty() {
@@ -92,7 +93,7 @@ fn draft(point: &Point, figures: &[Figure], lineups: &[LineupInfo]) -> Draft {
     }
 }
 
-/// What Convoy needs through one of the C library's interfaces, beside Rust's and intel-ipsec-mb's.
+/// Costs of Convoy through one of the C library's interfaces, beside Rust's and intel-ipsec-mb's.
 fn through_c(draft: Draft, c: &ThroughC, rust: &Name) -> Draft {
     let own = Name::new(crate::api::CApi::WHO, c.api);
     let draft = draft.difference(&own, rust, Better::Less);

@@ -8,11 +8,11 @@ use crate::dpdk::rounds::Point;
 use crate::dpdk::{BURST, PACKETS, WINDOWS};
 use crate::workload::Direction;
 
-/// What is measured of devices.
+/// Name of the quantity measured of devices.
 pub const QUANTITY: &str = "cycles per packet in short windows";
-/// What is measured of gateways.
+/// Name of the quantity measured of gateways.
 pub const GATEWAYS: &str = "cycles per packet of a gateway in short windows";
-/// Who DPDK's devices are among series.
+/// The name of DPDK's devices among series.
 pub const WHO: &str = "dpdk";
 
 impl Report {

@@ -8,7 +8,7 @@ use super::{About, Better, Bound, CONVOY, Name, Results, Statistic};
 use crate::esp::beside::{Beside, Ways};
 use crate::esp::cores::Cores;
 use crate::esp::goal::{self, Figure};
-use crate::esp::measure::{Point, Way};
+use crate::esp::measure::{DirectionCost, Point};
 use crate::esp::report::Report;
 use crate::esp::soak::Soak;
 use crate::esp::workers::Rate;
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// What the processors of workers were like before the run.
+/// State of the workers' processors before the run.
 fn facts(cores: &Cores) -> Fields {
     let mut facts = Fields::default().with("computing_at_once", cores.together);
     for (cpu, busy) in cores.cpus.iter().zip(&cores.busy) {
@@ -70,7 +70,7 @@ fn convoy(by: &str) -> Name {
 }
 
 /// One direction: the pipeline, the library alone, what is over, and the stages.
-fn way(point: &Point, direction: &str, way: &Way, figures: &[Figure]) -> Draft {
+fn way(point: &Point, direction: &str, way: &DirectionCost, figures: &[Figure]) -> Draft {
     let (pipeline, library, parsed) = (convoy("pipeline"), convoy(LIBRARY), convoy(PARSED));
     let place = place(point).with("direction", direction);
     let mut draft = Draft::new("cycles per packet", "cycles", Better::Less, place)
@@ -154,7 +154,7 @@ fn beside(beside: &Beside, direction: &str, of: fn(&Ways) -> &Vec<f64>) -> Draft
         .fold(draft, |draft, name| draft.ratio(&name, &own, Better::More))
 }
 
-/// How far a number of workers gets.
+/// Rate of a number of workers.
 fn workers(rate: &Rate) -> Draft {
     let place = Fields::default()
         .with("suite", rate.suite.as_str())

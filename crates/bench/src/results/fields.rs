@@ -52,7 +52,7 @@ impl Fields {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

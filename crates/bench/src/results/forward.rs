@@ -9,7 +9,7 @@ use crate::forward::point::{Costs, Findings, PerPacket, Point};
 use crate::forward::radar::{Axis, Radar, radars};
 use crate::forward::report::Report;
 
-/// What is called so in the results: the rate of figure F9.
+/// Name of the rate of figure F9 in the results.
 pub const RATE: &str = "packets per second at 0.01 % loss";
 
 impl Report {
@@ -127,7 +127,7 @@ fn links(point: &Point, place: &Fields, link: &PerPacket) -> [Draft; 4] {
     })
 }
 
-/// Where engines stand on one axis of the radar.
+/// Positions of engines on one axis of the radar.
 fn scores(radar: &Radar, axis: &Axis, tier: &str) -> Vec<Draft> {
     let draft = |score: &crate::forward::radar::Score| {
         let place = Fields::default()

@@ -9,7 +9,7 @@ use super::{Better, LeftOut, Name, Point, Results};
 use crate::class::Class;
 use crate::machine::Machine;
 
-/// What a file of `compare.py` calls itself.
+/// Schema name in files of `compare.py`.
 pub const SCHEMA: &str = "convoy-gateways";
 /// The newest version of it that is read.
 pub const SCHEMA_VERSION: u64 = 1;
@@ -26,7 +26,7 @@ pub const LOST: &str = "share of datagrams lost";
 /// The fact of a series that has the candidate's name in `compare.py`.
 pub const CANDIDATE: &str = "candidate";
 
-/// What `compare.py --json` prints. Fields that are not here are passed over.
+/// Output of `compare.py --json`. Fields that are not here are passed over.
 #[derive(Deserialize)]
 pub(super) struct File {
     command: String,
@@ -236,7 +236,7 @@ impl File {
         })
     }
 
-    /// What was lost at each rate that was tried, in per cent; a rate that was tried twice in a round counts twice.
+    /// Datagrams lost at each rate that was tried, in per cent; a rate that was tried twice in a round counts twice.
     fn losses(&self, place: &Place<'_>) -> Vec<Draft> {
         let steps = |one: &Candidate| {
             one.of(place).flat_map(|sample| &sample.steps).map(Step::told).collect::<Vec<_>>()

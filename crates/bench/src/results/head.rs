@@ -1,4 +1,4 @@
-//! What is known of a run before it begins.
+//! Data of a run that are known before it begins.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ pub struct Head {
     pub version: String,
     /// The command line.
     pub command: String,
-    /// When it began (RFC 3339, UTC).
+    /// Time of its start (RFC 3339, UTC).
     pub started: String,
     /// The machine.
     pub machine: Machine,

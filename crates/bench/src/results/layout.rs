@@ -30,7 +30,7 @@ impl Results {
 struct Layout {
     /// For each object and list that is open, whether it takes several lines.
     is_broken: Vec<bool>,
-    /// Whether an entry of a list is about to begin.
+    /// True if an entry of a list is about to begin.
     begins_entry: bool,
 }
 

@@ -28,7 +28,7 @@ use crate::machine::Machine;
 use crate::stats::{Median, Summary};
 use fields::Fields;
 
-/// What a file of this form calls itself.
+/// Schema name in files of this form.
 pub const SCHEMA: &str = "convoy-bench";
 /// The version that is written, and the newest that is read.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -46,35 +46,35 @@ pub struct Results {
     pub version: String,
     /// The command line that reproduces it.
     pub command: String,
-    /// When it began (RFC 3339, UTC).
+    /// Time of its start (RFC 3339, UTC).
     pub started: String,
-    /// Whether it came to its end; not where it was interrupted.
+    /// True if it came to its end; not where it was interrupted.
     pub complete: bool,
     /// The machine.
     pub machine: Machine,
-    /// What else holds for all points.
+    /// Further data that hold for all points.
     #[serde(default)]
     pub facts: Fields,
-    /// What was measured.
+    /// Measured quantities, place by place.
     pub points: Vec<Point>,
-    /// What was not measured, and why.
+    /// Measurements that were left out, with the reason.
     pub left_out: Vec<LeftOut>,
-    /// What went wrong in what was measured.
+    /// Errors in measured points.
     pub errors: Vec<String>,
 }
 
 /// One quantity in one place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What was measured.
+    /// Name of what was measured.
     pub quantity: String,
     /// In what unit.
     pub unit: String,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
-    /// Where: suite, size, number of keys and the like. Two points of a quantity differ in it.
+    /// Parameters: suite, size, number of keys and the like. Two points of a quantity differ in them.
     pub place: Fields,
-    /// What else is known about it.
+    /// Further data about it.
     #[serde(default, skip_serializing_if = "Fields::is_empty")]
     pub facts: Fields,
     /// Whose rounds; the first series is what the point is about, the others stand beside it.
@@ -85,12 +85,12 @@ pub struct Point {
     /// Series less others, round by round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Pair>,
-    /// What was to be reached.
+    /// Bounds to reach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goals: Vec<Goal>,
 }
 
-/// Which way a number is better.
+/// Direction in which a number is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -100,7 +100,7 @@ pub enum Better {
     More,
 }
 
-/// What one contender measured.
+/// Rounds of one contender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Whose, and by what.
@@ -109,11 +109,11 @@ pub struct Series {
     /// Values in the order in which they were taken, to [`DIGITS`](build::DIGITS) digits.
     #[serde(deserialize_with = "read::numbers")]
     pub rounds: Vec<f64>,
-    /// What they come to without the outer eighths of time and the outer quarters of size.
+    /// Summary of them without the outer eighths of time and the outer quarters of size.
     pub summary: Summary,
     /// The median of all of them, with its interval of 95 %.
     pub median: Median,
-    /// What else is known about it.
+    /// Further data about it.
     #[serde(default, skip_serializing_if = "Fields::is_empty")]
     pub facts: Fields,
 }
@@ -134,7 +134,7 @@ pub struct Pair {
     pub of: Name,
     /// The denominator, or the subtrahend.
     pub to: Name,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
     /// As in a [`Series`].
     pub summary: Summary,
@@ -147,22 +147,22 @@ pub struct Pair {
 pub struct Goal {
     /// In words.
     pub name: String,
-    /// What it is about.
+    /// Series, ratio or difference that is judged.
     pub about: About,
-    /// Which number of it counts.
+    /// Number of it that counts.
     pub statistic: Statistic,
-    /// What was asked for.
+    /// Limit that was asked for.
     pub bound: Bound,
     /// That number.
     pub measured: f64,
-    /// Whether it was reached.
+    /// True if it was reached.
     pub reached: bool,
     /// The class of processors whose goal it is, if they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
 }
 
-/// What a goal is about, within its point.
+/// Subject of a goal, within its point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum About {
@@ -194,7 +194,7 @@ pub enum Statistic {
     Median,
 }
 
-/// What a goal asks for.
+/// Limit of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -207,9 +207,9 @@ pub enum Bound {
 /// Something that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// What.
+    /// Measurement that was left out.
     pub what: String,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
@@ -226,14 +226,14 @@ impl Name {
         Self { who: who.into(), by: by.into() }
     }
 
-    /// Whether it is Convoy's, by one of its interfaces.
+    /// True if it is Convoy's, by one of its interfaces.
     #[must_use]
     pub fn is_convoy(&self) -> bool {
         self.who == CONVOY || self.who.starts_with("convoy-")
     }
 }
 
-/// Who Convoy is among contenders.
+/// Name of Convoy among contenders.
 pub const CONVOY: &str = "convoy";
 /// The fact of a series that names the library behind it, where a peer's name does not say it.
 pub const LIBRARY: &str = "library";
@@ -241,7 +241,7 @@ pub const LIBRARY: &str = "library";
 pub const FLOOR: &str = "floor";
 
 impl Bound {
-    /// Whether `measured` keeps it.
+    /// True if `measured` keeps it.
     #[must_use]
     pub fn is_kept(self, measured: f64) -> bool {
         match self {

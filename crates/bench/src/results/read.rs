@@ -14,17 +14,17 @@ use super::{Results, SCHEMA, SCHEMA_VERSION};
 /// Bytes of a file at most.
 pub const FILE_MAX: u64 = 512 << 20;
 
-/// Why a file's results cannot be used.
+/// The results of a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {error}")]
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// Reason.
     pub error: ReadError,
 }
 
-/// Why bytes are no results.
+/// Bytes are no results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -63,7 +63,7 @@ pub enum ReadError {
     Disagreement(#[from] Disagreement),
 }
 
-/// What every version has.
+/// Fields of every version.
 #[derive(Deserialize)]
 struct Start {
     schema: Option<Value>,
@@ -135,7 +135,7 @@ fn read(path: &Path, parse: fn(&[u8]) -> Result<Results, ReadError>) -> Result<R
     read().map_err(|error| FileError { path: path.to_owned(), error })
 }
 
-/// What is no result of a bench, as one of `compare.py`.
+/// Parses results that are of no bench, as those of `compare.py`.
 fn parse_gateways(bytes: &[u8]) -> Result<Results, ReadError> {
     let value: Value = serde_json::from_slice(bytes).map_err(|error| unread(error, bytes))?;
     if value.get("schema").and_then(Value::as_str) != Some(gateways::SCHEMA) {
@@ -179,15 +179,15 @@ fn unread(error: serde_json::Error, bytes: &[u8]) -> ReadError {
     }
 }
 
-/// Whether an object begins and does not end.
+/// True if an object begins and does not end.
 fn is_cut(bytes: &[u8]) -> bool {
     let bytes = bytes.trim_ascii();
     bytes.starts_with(b"{") && !bytes.ends_with(b"}")
 }
 
-/// What the parser says of a number that no `f64` holds.
+/// Beginning of the parser's message on a number that no `f64` holds.
 const OUT_OF_RANGE: &str = "number out of range";
-/// What is said of a round that is `null`, as numbers that are not finite are often written.
+/// Message on a round that is `null`, as numbers that are not finite are often written.
 const NOT_FINITE: &str = "a round is null";
 
 /// A number of rounds.

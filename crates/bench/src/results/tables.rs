@@ -10,7 +10,7 @@ use super::{About, Bound, Goal, Point, Results};
 const GOAL: &str = "the fastest peer's time in Convoy's";
 
 impl Results {
-    /// What the ratios with goals stand on: of each point Convoy's series and the fastest peer's, with `rounds` of their rounds at
+    /// Reduces results to the data behind ratios with goals: of each point Convoy's series and the fastest peer's, with `rounds` of their rounds at
     /// even distances. Points without such a goal go.
     #[must_use]
     pub fn kept(&self, rounds: usize) -> Self {
@@ -30,7 +30,7 @@ impl Results {
         kept
     }
 
-    /// Where and how it was measured, and a table of ratios with goals for each number of keys, as Markdown.
+    /// Machine, date and command, and a table of ratios with goals for each number of keys, as Markdown.
     #[must_use]
     pub fn ratio_tables(&self) -> String {
         let goals: Vec<_> = self.points.iter().filter_map(goal).collect();
@@ -118,7 +118,7 @@ fn table(points: &[&Point]) -> String {
     text
 }
 
-/// What was measured, and what is asked for.
+/// Measured value, and the one that is asked for.
 fn cell(goal: &Goal) -> String {
     let (Bound::AtLeast(asked) | Bound::AtMost(asked)) = goal.bound;
     format!("{:.2} ({asked:.2})", goal.measured)

@@ -6,7 +6,7 @@ use super::{Better, LeftOut, Name, Results, records};
 use crate::peer::libssl::Version;
 use crate::tls::report::{Report, why_none};
 use crate::tls::run::{Bottleneck, Run};
-use crate::tls::server::{Certificate, Way};
+use crate::tls::server::{Certificate, TlsConfig};
 use crate::tls::study::{Duel, Handshake, Peak};
 
 impl Report {
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-fn place(way: &Way) -> Fields {
+fn place(way: &TlsConfig) -> Fields {
     let certificate = if way.certificate == Certificate::Rsa { "rsa" } else { "ecdsa" };
     let version = if way.cipher.version == Version::Tls13 { "1.3" } else { "1.2" };
     Fields::default()
@@ -106,7 +106,7 @@ fn are_of_one_place(one: &Peak, other: &Peak) -> bool {
     (&one.way, one.size, one.workers) == (&other.way, other.size, other.workers)
 }
 
-/// What the providers reach at most, and what it takes.
+/// Highest throughputs of the providers, and the processor time that they take.
 fn peaks(pair: &[Peak]) -> Vec<Draft> {
     let Some(first) = pair.first() else { return Vec::new() };
     let place = place(&first.way).with("size", first.size).with("workers", first.workers);
@@ -133,7 +133,7 @@ fn peaks(pair: &[Peak]) -> Vec<Draft> {
     ]
 }
 
-/// How it was reached.
+/// Conditions under which it was reached.
 fn facts(run: &Run) -> Fields {
     let bottleneck = match run.bottleneck {
         Bottleneck::Server => "server",

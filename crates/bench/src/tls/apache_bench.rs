@@ -91,7 +91,7 @@ fn seconds(seconds: f64) -> String {
     format!("{:.0}", seconds.ceil().max(1.0))
 }
 
-/// What it says at the end. Of files that did not become whole it says nothing.
+/// Reads its final report, which says nothing of files that did not become whole.
 fn read_report(report: &str, job: &Job) -> Option<Tally> {
     let behind =
         |name: &str| report.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);

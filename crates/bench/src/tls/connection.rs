@@ -14,11 +14,11 @@ const HEADER_MAX: usize = 4096;
 /// A record of TLS 1.3 below this size is taken for a ticket, not for the first of a file.
 const TICKET_MAX: usize = 1024;
 
-/// Why connections fail; texts without numbers, as failures are counted by them.
+/// Reasons of failed connections; texts without numbers, as failures are counted by them.
 const CLOSED: &str = "closed in the middle of the file";
 const TOO_MUCH: &str = "more came than the file has";
 
-/// What connections of one run have in common.
+/// Settings that connections of one run share.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     request: Vec<u8>,
@@ -42,7 +42,7 @@ impl Setting {
     }
 }
 
-/// What happens on a connection.
+/// Event on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
     /// It is there.
@@ -55,7 +55,7 @@ pub(super) enum Moment {
     Bytes(u64),
 }
 
-/// How far it is.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Connecting,
@@ -99,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Whether what comes is decrypted and compared.
+    /// True if what comes is decrypted and compared.
     pub(super) const fn is_verified(&self) -> bool {
         self.verify
     }
@@ -112,7 +112,7 @@ impl Connection {
         self.has_first_byte
     }
 
-    /// Whether it goes on when the socket can be written, not read.
+    /// True if it goes on when the socket can be written, not read.
     pub(super) const fn wants_write(&self) -> bool {
         self.wants_write
     }
@@ -122,7 +122,7 @@ impl Connection {
         std::mem::take(&mut self.records)
     }
 
-    /// Whether the server uses encrypt-then-MAC, if that can be seen.
+    /// True if the server uses encrypt-then-MAC, if that can be seen.
     pub(super) const fn encrypt_then_mac(&self) -> Option<bool> {
         self.encrypt_then_mac
     }
@@ -130,7 +130,7 @@ impl Connection {
     /// Goes on as far as the socket allows, and tells `tell` what happens; true when the file has come whole.
     ///
     /// # Errors
-    /// Why the connection has failed.
+    /// Reason for which the connection has failed.
     pub(super) fn go_on(
         &mut self,
         setting: &Setting,
@@ -318,7 +318,7 @@ impl Connection {
     }
 }
 
-/// Whether a response promises the file.
+/// Checks that a response promises the file.
 fn check_header(header: &[u8], size: u64) -> Result<(), String> {
     let header = String::from_utf8_lossy(header);
     let mut lines = header.lines();

@@ -17,17 +17,17 @@ pub const PROTOCOL: &str = concat!("convoy-bench-tls 2, ", env!("CARGO_PKG_VERSI
 /// Most bytes of what a process says before it is known, and afterwards.
 const GREETING_MAX: u64 = 4096;
 const REPORT_MAX: u64 = 256 << 20;
-/// How long a process may take to introduce itself, and to set a run up.
+/// Time in which a process must introduce itself, and set a run up.
 const GREETING: Duration = Duration::from_secs(5);
 const SETTING_UP: Duration = Duration::from_secs(20);
-/// How long a report may take after the end of a run.
+/// Time in which a report must come after the end of a run.
 const REPORT: Duration = Duration::from_secs(20);
 
-/// What a load process says.
+/// Message from a load process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Said {
-    /// Who it is.
+    /// Introduction: protocol, token and host.
     Hello { protocol: String, token: String, host: String },
     /// A run is set up.
     Ready,
@@ -37,7 +37,7 @@ pub(super) enum Said {
     Done(Box<Tally>),
 }
 
-/// What the server says.
+/// Message from the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Told {
@@ -58,9 +58,9 @@ pub enum HubError {
     /// The server has no port.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Where.
+        /// Address to listen on.
         address: String,
-        /// Why not.
+        /// The system's error.
         error: io::Error,
     },
     /// A process has gone, or does not answer.
@@ -68,19 +68,19 @@ pub enum HubError {
     Void {
         /// Whose.
         host: String,
-        /// What it did.
+        /// Description of its failure.
         what: String,
     },
     /// Too few joined.
     #[error("{missing} of {wanted} load processes did not join within {seconds} s; {hint}")]
     Missing {
-        /// How many are not there.
+        /// Number of processes that are missing.
         missing: usize,
-        /// How many were to come.
+        /// Number of processes that were to come.
         wanted: usize,
-        /// How long was waited.
+        /// Time that the server waited.
         seconds: u64,
-        /// What was said to those that were refused, or what to do.
+        /// Answer to those that were refused, or advice.
         hint: String,
     },
 }
@@ -99,7 +99,7 @@ pub struct Hub {
     address: SocketAddr,
     token: String,
     members: Vec<Member>,
-    /// How long a report may take after the end of a run.
+    /// Time in which a report must come after the end of a run.
     patience: Duration,
 }
 
@@ -128,7 +128,7 @@ impl Hub {
         Self { patience, ..self }
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -291,7 +291,7 @@ impl Link {
     }
 }
 
-/// Whether two tokens are the same, in a time that does not tell where they differ.
+/// True if two tokens are the same, in a time that does not tell where they differ.
 fn is_same(one: &str, other: &str) -> bool {
     let pairs = one.bytes().zip(other.bytes());
     one.len() == other.len() && pairs.fold(0, |sum, (one, other)| sum | (one ^ other)) == 0

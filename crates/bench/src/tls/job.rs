@@ -1,4 +1,4 @@
-//! What a load process is asked to do, and what it reports.
+//! Task of a load process, and its report.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ pub struct Cipher {
     pub name: String,
     /// The version of TLS it is used in.
     pub version: Version,
-    /// Whether encrypt-then-MAC is offered (RFC 7366); of no effect with an AEAD.
+    /// True if encrypt-then-MAC is offered (RFC 7366); of no effect with an AEAD.
     pub encrypt_then_mac: bool,
 }
 
 impl Cipher {
-    /// What the cipher adds to a record's text.
+    /// Bytes that the cipher adds to a record's text.
     #[must_use]
     pub fn overhead(&self) -> Overhead {
         match self.version {
@@ -32,14 +32,14 @@ impl Cipher {
         }
     }
 
-    /// Whether it is AES-CBC with a MAC.
+    /// True if it is AES-CBC with a MAC.
     #[must_use]
     pub fn is_cbc(&self) -> bool {
         matches!(self.overhead(), Overhead::Cbc(_))
     }
 }
 
-/// What fetches.
+/// Program that fetches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Generator {
@@ -64,15 +64,15 @@ impl Generator {
 /// One run: so many connections that fetch a file again and again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What fetches.
+    /// Program that fetches.
     pub generator: Generator,
-    /// Where the server is: `address:port`.
+    /// Address of the server: `address:port`.
     pub server: String,
     /// The file's path on it, with the slash.
     pub path: String,
     /// Bytes of the file, all of them zero.
     pub size: u64,
-    /// What to agree on with the server.
+    /// Parameters to agree on with the server.
     pub cipher: Cipher,
     /// Connections at once.
     pub connections: usize,
@@ -84,7 +84,7 @@ pub struct Job {
     pub patience: f64,
 }
 
-/// What a load process saw.
+/// Counts of a load process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Seconds from the start to the end.
@@ -101,7 +101,7 @@ pub struct Tally {
     pub failures: BTreeMap<String, u64>,
     /// Ciphers that were agreed on.
     pub ciphers: BTreeMap<String, u64>,
-    /// Whether the server used encrypt-then-MAC, as lengths of records show; none with an AEAD.
+    /// True if the server used encrypt-then-MAC, as lengths of records show; none with an AEAD.
     pub encrypt_then_mac: Option<bool>,
     /// Microseconds until each connection was connected, had its first byte, and had its file.
     pub connect: Vec<u32>,

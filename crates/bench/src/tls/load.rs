@@ -16,14 +16,14 @@ use crate::peer::libssl::{Client, ClientError, LibSsl};
 
 /// Bytes that are read at once.
 const BUFFER: usize = 256 << 10;
-/// How much longer a run goes on in which nothing has come yet, good or bad.
+/// Most extra time of a run in which nothing has come yet, good or bad.
 const LATE: Duration = Duration::from_secs(5);
-/// How often connections are looked at that say nothing.
+/// Interval between looks at connections that say nothing.
 const LOOK: Duration = Duration::from_millis(250);
 /// Events that are taken at once.
 const EVENTS: usize = 256;
 
-/// Why no run took place.
+/// No run took place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -35,23 +35,23 @@ pub enum LoadError {
     Server {
         /// As it was given.
         server: String,
-        /// What the resolver says.
+        /// The resolver's error.
         error: io::Error,
     },
     /// Another program does not do what it is there for.
     #[error("{program} has not given {what}: {error}", program = super::apache_bench::PROGRAM)]
     Program {
-        /// What is missing.
+        /// Output that is missing.
         what: &'static str,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// The kernel refused something.
     #[error("{what}: {error}")]
     Kernel {
-        /// What.
+        /// Facility of the kernel.
         what: &'static str,
-        /// Why.
+        /// The kernel's error.
         error: nix::Error,
     },
 }
@@ -279,7 +279,7 @@ impl Run<'_> {
     }
 }
 
-/// What a connection waits for.
+/// Event that a connection waits for.
 fn interest(connection: &Connection) -> EpollFlags {
     if connection.wants_write() { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
 }

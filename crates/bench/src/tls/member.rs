@@ -13,27 +13,27 @@ use crate::peer::libssl::LibSsl;
 
 /// Most bytes of what the server says.
 const TOLD_MAX: u64 = 64 << 10;
-/// How long a server may leave a process without work.
+/// Time for which a server may leave a process without work.
 const IDLE: Duration = Duration::from_secs(24 * 3600);
 
-/// Why a process does not take part.
+/// A process does not take part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The server is not there, or has gone in the middle of something.
     #[error("the synchronisation server {server}: {error}")]
     Server {
-        /// Where.
+        /// Address.
         server: String,
-        /// What is wrong.
+        /// Error of the connection.
         error: io::Error,
     },
     /// It does not want this process.
     #[error("the synchronisation server {server} refused this process: {why}")]
     Refused {
-        /// Where.
+        /// Address.
         server: String,
-        /// Why.
+        /// Reason.
         why: String,
     },
 }

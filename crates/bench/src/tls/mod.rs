@@ -1,4 +1,4 @@
-//! What a TLS web server gets done: the study of 2015 with nginx, repeated.
+//! Performance of a TLS web server: the study of 2015 with nginx, repeated.
 
 pub mod apache_bench;
 mod connection;

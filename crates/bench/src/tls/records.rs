@@ -7,7 +7,7 @@ pub const HEADER: usize = 5;
 /// Most bytes behind a header (RFC 5246 section 6.2.3).
 const MAX: usize = (1 << 14) + 2048;
 
-/// What a cipher adds to the text of a record.
+/// Bytes that a cipher adds to the text of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Overhead {
     /// As many bytes for every record.
@@ -88,7 +88,7 @@ impl Counter {
         }
     }
 
-    /// Whether the last record is whole.
+    /// True if the last record is whole.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.have == 0 && self.rest == 0

@@ -1,10 +1,10 @@
-//! What is printed of the study: the figures of 2015 beside those of this machine.
+//! Printed report of the study: the figures of 2015 beside those of this machine.
 
 use std::fmt::{self, Write as _};
 
 use super::job::Generator;
 use super::run::{Bottleneck, Latency};
-use super::server::Way;
+use super::server::TlsConfig;
 use super::study::{Findings, Peak};
 use crate::class::Class;
 use crate::records::measure::Point;
@@ -22,11 +22,11 @@ pub struct Report {
     pub tier: &'static str,
     /// Version of OpenSSL.
     pub openssl: String,
-    /// What nginx calls itself.
+    /// nginx's description of itself.
     pub nginx: String,
     /// Providers.
     pub providers: Vec<String>,
-    /// What fetched.
+    /// Program that fetched.
     pub generator: Generator,
     /// Load processes.
     pub load_processes: usize,
@@ -36,13 +36,13 @@ pub struct Report {
     pub latency_bound: f64,
     /// Record calls through EVP, for F14.
     pub records: Vec<Point>,
-    /// What the servers did.
+    /// Results of the servers.
     pub findings: Findings,
-    /// What was left out, and why.
+    /// Measurements that were left out, with the reason.
     pub left_out: Vec<LeftOut>,
     /// Settings of the kernel that were changed meanwhile.
     pub tuned: Vec<String>,
-    /// What would make this machine carry more.
+    /// Changes by which this machine would carry more.
     pub advice: Vec<String>,
 }
 
@@ -157,7 +157,7 @@ impl Report {
         rows
     }
 
-    /// What connections cost without their files.
+    /// Costs of connections without their files.
     #[must_use]
     pub fn handshakes(&self) -> Rows {
         let mut rows = vec![row(["CIPHER", "PROVIDER", "ms A CONNECTION", "OF 1 MB"])];
@@ -172,10 +172,11 @@ impl Report {
         rows
     }
 
-    /// How much of the worker's time AES-GCM is with the first provider, and so what no cipher can exceed.
+    /// Share of the worker's time for AES-GCM with the first provider, and the bound that it sets for every cipher.
     fn bound_of_gcm(&self) -> Option<String> {
         const FULL: usize = 16_384;
-        let is_gcm = |way: &Way| way.cipher.name == "AES128-GCM-SHA256" && way.buffer_kib == 16;
+        let is_gcm =
+            |way: &TlsConfig| way.cipher.name == "AES128-GCM-SHA256" && way.buffer_kib == 16;
         let duel = self.findings.duels.iter().find(|duel| is_gcm(&duel.way))?;
         let sealed = self.records.iter().find(|point| {
             (point.cipher, point.call, point.size) == ("aes-128-gcm", "tls12-seal", FULL)
@@ -196,7 +197,7 @@ impl Report {
     pub fn gcm_over_cbc(&self) -> Vec<String> {
         let duels = &self.findings.duels;
         let mut lines = Vec::new();
-        let with = |is: fn(&Way) -> bool| duels.iter().filter(move |duel| is(&duel.way));
+        let with = |is: fn(&TlsConfig) -> bool| duels.iter().filter(move |duel| is(&duel.way));
         let gcm = with(|way| way.cipher.name == "AES128-GCM-SHA256");
         for gcm in gcm {
             let cbc = with(|way| way.cipher.name == "AES128-SHA" && !way.cipher.encrypt_then_mac);
@@ -278,7 +279,7 @@ impl Report {
     }
 }
 
-/// Why no number of connections was good.
+/// Reason for which no number of connections was good.
 pub(crate) fn why_none(peak: &Peak, bound: f64) -> String {
     match peak.trials.first() {
         None => "nothing was tried".to_owned(),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hub::{Hub, HubError};
 use super::job::{Job, Tally};
-use super::server::{Nginx, ServerError, Way};
+use super::server::{Nginx, ServerError, TlsConfig};
 
 /// The latency that is bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Latencies {
     }
 }
 
-/// What kept the throughput from being higher.
+/// Processors that kept the throughput from being higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
@@ -70,13 +70,13 @@ pub enum Bottleneck {
 /// Share of a processor's time above which it is full.
 const FULL: f64 = 0.92;
 
-/// What one run came to.
+/// Result of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// Whose cryptography the server used.
     pub provider: String,
-    /// What it served with.
-    pub way: Way,
+    /// Configuration that it served with.
+    pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
     /// Workers of nginx.
@@ -95,7 +95,7 @@ pub struct Run {
     pub bytes_per_cpu_second: f64,
     /// Processor time of the load processes, seconds.
     pub client_cpu: f64,
-    /// What kept throughput from being higher.
+    /// Processors that kept throughput from being higher.
     pub bottleneck: Bottleneck,
     /// Files that came whole.
     pub files: u64,
@@ -111,7 +111,7 @@ pub struct Run {
     pub first_byte: Latencies,
     /// Until files were there.
     pub whole: Latencies,
-    /// Whether encrypt-then-MAC was used, where records show it.
+    /// True if encrypt-then-MAC was used, where records show it.
     pub encrypt_then_mac: Option<bool>,
     /// Records that the provider sealed meanwhile, if it counts.
     pub calls: Option<u64>,
@@ -150,9 +150,9 @@ pub enum RunError {
     Other {
         /// Whose cryptography it used.
         provider: String,
-        /// What it was to serve with.
+        /// Configuration that it was to serve with.
         way: String,
-        /// What it did.
+        /// Description of its behaviour.
         what: String,
     },
 }
@@ -188,7 +188,7 @@ impl std::fmt::Debug for Served<'_> {
 pub fn run(
     hub: &mut Hub,
     served: &Served<'_>,
-    (number, way): (usize, &Way),
+    (number, way): (usize, &TlsConfig),
     job: Job,
 ) -> Result<Run, RunError> {
     let job = Job { server: served.nginx.address(number), cipher: way.cipher.clone(), ..job };
@@ -218,7 +218,7 @@ pub fn run(
 
 fn summed(
     served: &Served<'_>,
-    way: &Way,
+    way: &TlsConfig,
     job: &Job,
     tally: Tally,
     (server_cpu, calls): (f64, Option<u64>),

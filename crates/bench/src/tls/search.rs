@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a point.
+/// Limits of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Most connections at once.
@@ -13,7 +13,7 @@ pub struct Bounds {
     pub runs: usize,
 }
 
-/// What one run with some number of connections came to.
+/// Result of one run with some number of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Connections at once.
@@ -32,7 +32,7 @@ impl Trial {
     }
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found<R> {
     /// All trials in their order, and what their runs reported.
@@ -49,7 +49,7 @@ const FALLEN: f64 = 0.9;
 /// number is halved.
 ///
 /// # Errors
-/// What `run` says.
+/// Errors of `run`.
 pub fn highest<R, E>(
     bounds: &Bounds,
     mut run: impl FnMut(usize) -> Result<(Trial, R), E>,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::job::Cipher;
 use crate::peer::libssl::Version;
 
-/// How long nginx may take to begin, and to end.
+/// Time in which nginx must begin, and end.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Connections that a worker may have, as in the study.
 pub const WORKER_CONNECTIONS: usize = 8192;
@@ -43,7 +43,7 @@ impl Certificate {
 
 /// A way to serve files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct TlsConfig {
     /// The cipher.
     pub cipher: Cipher,
     /// The certificate.
@@ -52,7 +52,7 @@ pub struct Way {
     pub buffer_kib: usize,
 }
 
-impl Way {
+impl TlsConfig {
     /// A short name.
     #[must_use]
     pub fn name(&self) -> String {
@@ -68,18 +68,18 @@ impl Way {
     }
 }
 
-/// Why nginx does not serve.
+/// nginx does not serve.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
     /// A program is not there, or cannot be started.
     #[error("{program} cannot be started: {error}; {mend}")]
     Start {
-        /// Which.
+        /// Name of the program.
         program: String,
-        /// Why.
+        /// The system's error.
         error: io::Error,
-        /// What to do.
+        /// Advice.
         mend: &'static str,
     },
     /// It ended, or does not listen.
@@ -91,9 +91,9 @@ pub enum ServerError {
     /// A file of the server could not be made.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// File that could not be made.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// The kernel does not tell what a process spent.
@@ -101,7 +101,7 @@ pub enum ServerError {
     Time(nix::Error),
 }
 
-/// What a server is made of.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// The program.
@@ -114,8 +114,8 @@ pub struct Setup<'a> {
     pub environment: &'a [(String, String)],
     /// The processors of its workers, one each.
     pub cpus: &'a [usize],
-    /// What it serves with.
-    pub ways: &'a [Way],
+    /// Configurations that it serves with.
+    pub ways: &'a [TlsConfig],
 }
 
 /// A folder with certificates and files of zeros.
@@ -236,7 +236,7 @@ impl Nginx {
         }
     }
 
-    /// Where the way with this number is served: `address:port`.
+    /// Address at which the way with this number is served: `address:port`.
     #[must_use]
     pub fn address(&self, way: usize) -> String {
         let port = self.ports.get(way).copied().unwrap_or_default();

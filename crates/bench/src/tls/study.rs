@@ -6,7 +6,7 @@ use super::hub::Hub;
 use super::job::{Generator, Job};
 use super::run::{Latency, Run, RunError, Served, run};
 use super::search::{Bounds, Found, Trial, highest};
-use super::server::{Nginx, Setup, Site, WORKER_CONNECTIONS, Way};
+use super::server::{Nginx, Setup, Site, TlsConfig, WORKER_CONNECTIONS};
 use crate::stats::Median;
 
 /// Connections at once when providers are compared: enough to keep one worker busy.
@@ -18,7 +18,7 @@ pub struct Provider {
     pub name: String,
     /// Variables of the server's environment that lead it there.
     pub environment: Vec<(String, String)>,
-    /// How many records it has sealed, if it counts.
+    /// Reads the number of records that it has sealed, if it counts.
     pub calls: Box<dyn Fn() -> Option<u64>>,
 }
 
@@ -28,13 +28,13 @@ impl std::fmt::Debug for Provider {
     }
 }
 
-/// What is measured.
+/// Measurements to make.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What fetches.
+    /// Program that fetches.
     pub generator: Generator,
     /// Ways to serve.
-    pub ways: Vec<Way>,
+    pub ways: Vec<TlsConfig>,
     /// Providers are compared with these, by number, and this file.
     pub duels: Vec<usize>,
     /// Bytes of that file.
@@ -66,8 +66,8 @@ pub struct Plan {
 /// Two providers side by side.
 #[derive(Clone, Debug)]
 pub struct Duel {
-    /// What was served with.
-    pub way: Way,
+    /// Configuration that was served with.
+    pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
     /// The first provider, and the second.
@@ -93,28 +93,28 @@ pub struct Peak {
     pub trials: Vec<Trial>,
     /// Whose cryptography.
     pub provider: String,
-    /// What was served with.
-    pub way: Way,
+    /// Configuration that was served with.
+    pub way: TlsConfig,
     /// Bytes of the file.
     pub size: u64,
     /// Workers.
     pub workers: usize,
 }
 
-/// What a connection costs without its file.
+/// Cost of a connection without its file.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     /// Whose cryptography.
     pub provider: String,
-    /// What was served with.
-    pub way: Way,
+    /// Configuration that was served with.
+    pub way: TlsConfig,
     /// Milliseconds of the worker's processor time for a connection that fetches one byte.
     pub milliseconds: f64,
     /// The same for a file of 1 MB.
     pub milliseconds_1mb: f64,
 }
 
-/// What has been measured so far.
+/// Results so far.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Providers side by side.
@@ -123,11 +123,11 @@ pub struct Findings {
     pub peaks: Vec<Peak>,
     /// Handshakes.
     pub handshakes: Vec<Handshake>,
-    /// Whether it was ended before its time.
+    /// True if it was ended before its time.
     pub is_cut: bool,
 }
 
-/// Where servers and load processes run.
+/// Environment of servers and load processes.
 #[derive(Debug)]
 pub struct Stage<'a> {
     /// Files and certificates.
@@ -292,7 +292,7 @@ impl Study<'_> {
     fn cost(
         &mut self,
         served: &Served<'_>,
-        way: (usize, &Way),
+        way: (usize, &TlsConfig),
         size: u64,
     ) -> Result<f64, RunError> {
         let job = self.job(size, DUEL_CONNECTIONS, self.plan.seconds)?;
@@ -351,12 +351,12 @@ fn good(run: &Run) -> Result<(), RunError> {
     }
 }
 
-/// How far a study is.
+/// State of a running study.
 struct Progress<'a> {
     tell: &'a mut dyn FnMut(&str),
     /// Seconds that the rest takes at most.
     rest: f64,
-    /// What the step under way was taken for.
+    /// Seconds that the step under way takes at most.
     step: f64,
     begun: Instant,
 }
@@ -377,7 +377,7 @@ impl<'a> Progress<'a> {
 }
 
 impl Plan {
-    /// How long all of it takes at most.
+    /// Time that all of it takes at most, in seconds.
     #[must_use]
     pub fn longest(&self, providers: usize) -> f64 {
         let providers = providers as f64;

@@ -14,7 +14,7 @@ use convoy_bench::results::head::Head;
 use convoy_bench::results::{Name, Results};
 use convoy_crypto::Cpu;
 
-/// What version 22.11.11 printed.
+/// Output of version 22.11.11.
 const STORED: &str = include_str!("../data/crypto-perf-22.11.txt");
 
 fn stand_in() -> Program {

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use convoy_bench::esp::cores::Cores;
-use convoy_bench::esp::goal;
-use convoy_bench::esp::measure::{Way, measure};
-use convoy_bench::esp::report;
+use convoy_bench::esp::measure::{DirectionCost, measure};
 use convoy_bench::esp::rig::{Rig, RigError, Task};
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
 use convoy_bench::esp::workers::{Division, rates};
+use convoy_bench::esp::{goal, report};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::suite;
@@ -55,7 +54,7 @@ fn a_watched_point_tells_the_stages_of_each_direction() {
     let cpu = Cpu::detect().unwrap();
     let task = gcm(Sizes::Fixed(64), Shape::new(2));
     let point = measure::<Clock>(&Maker::Tier(cpu, cpu.best()), &task, SHORT).unwrap();
-    let names = |way: &Way| way.stages.iter().map(|cost| cost.stage).collect::<Vec<_>>();
+    let names = |way: &DirectionCost| way.stages.iter().map(|cost| cost.stage).collect::<Vec<_>>();
     assert_eq!(names(&point.outbound), ["parse", "classify", "protect", "engine", "forward"]);
     assert_eq!(names(&point.inbound), ["demux", "engine", "commit", "decap", "policy"]);
     for way in [&point.outbound, &point.inbound] {

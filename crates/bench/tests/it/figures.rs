@@ -116,7 +116,16 @@ fn library(report: &mut Results, step: &str, version: &str, slower: f64) {
                 let [job, burst] = ["job", "burst"].map(|by| Name::new("ipsec-mb", by));
                 let draft = Draft::new("cycles per packet", "cycles", Better::Less, place)
                     .fact("text_bytes", size as f64)
-                    .series(&convoy(tier), &[own; 20])
+                    .series(&convoy(tier), &[own; 20]);
+                let draft = match tier {
+                    "aesni" => draft,
+                    _ => draft.series(&convoy("aesni"), &[4.0 * size as f64; 20]).ratio(
+                        &convoy("aesni"),
+                        &convoy(tier),
+                        Better::More,
+                    ),
+                };
+                let draft = draft
                     .series(&Name::new("convoy-c", "c-job"), &[own + 20.0; 20])
                     .series_with(&job, &[4.0 * own; 20], facts())
                     .series_with(&burst, &[slower * own; 20], facts());

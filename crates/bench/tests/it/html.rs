@@ -14,7 +14,7 @@ fn escaped(text: &str) -> String {
     text.replace('"', "&quot;")
 }
 
-/// What is between tags, without them.
+/// Text between tags, without them.
 fn words(page: &str) -> String {
     page.split('<').filter_map(|part| part.split_once('>')).map(|(_, text)| text).collect()
 }

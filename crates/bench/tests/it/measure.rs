@@ -11,7 +11,7 @@ use convoy_bench::peer::openssl::OpenSsl;
 use convoy_bench::report;
 use convoy_bench::run::{Lineup, Peer, Point, Task, fits};
 use convoy_bench::workload::Direction;
-use convoy_crypto::Cpu;
+use convoy_crypto::{Cpu, Tier};
 
 fn lineup() -> Lineup {
     let skipped = |error| println!("SKIPPED a peer: {error}");
@@ -24,6 +24,7 @@ fn lineup() -> Lineup {
         ipsec_mb: IpsecMb::load(None, Arch::SseType1).map_err(skipped).ok(),
         openssl: OpenSsl::load(None).map_err(skipped).ok(),
         linked: Linked::ALL.into_iter().filter(|peer| peer.version().is_ok()).collect(),
+        base: None,
         openssl_between: None,
     }
 }
@@ -86,6 +87,21 @@ fn ways_through_c_are_measured_beside_rust_and_the_peers_interfaces_like_them() 
     }
     let rows = report::c_rows(&[aead, pair]);
     assert!(rows.len() > 5 && rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+}
+
+#[test]
+fn another_tier_takes_turns_with_the_first() {
+    let cpu = Cpu::detect().unwrap();
+    let lineup = Lineup { base: Some((cpu, Tier::Portable)), ..lineup() };
+    let point = lineup.measure(&task("aes-128-gcm-16", Direction::Seal, Sizes::Fixed(64))).unwrap();
+    let own: Vec<_> = point.samples.iter().filter(|samples| samples.who == "convoy").collect();
+    let names: Vec<&str> = own.iter().map(|samples| &*samples.api).collect();
+    assert_eq!(
+        names,
+        [lineup.tier.name(), "portable"][..if cpu.best() == Tier::Portable { 1 } else { 2 }]
+    );
+    assert!(own.iter().all(|samples| samples.packet.len() == point.rounds));
+    assert!(point.peers.iter().all(|peer| peer.who != "convoy"), "a tier is no peer");
 }
 
 #[test]

@@ -90,14 +90,14 @@ impl Packet {
 
 /// Ways in which jobs are submitted.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Call {
     Jobs,
     UncheckedJobs,
     Burst,
     UncheckedBurst,
 }
 
-impl Way {
+impl Call {
     const ALL: [Self; 4] = [Self::Jobs, Self::UncheckedJobs, Self::Burst, Self::UncheckedBurst];
 
     /// Submits all jobs; they end up as they came back.
@@ -133,7 +133,7 @@ fn whole_tags_and_short_ones_agree_in_every_way_of_submitting() {
     let lens = [0, 1, 15, 16, 17, 64, 100, 256, 300, 380];
     for tier in [CONVOY_TIER_AUTO, CONVOY_TIER_PORTABLE] {
         let library = Library::new(tier);
-        let run = |way: Way, tag_len| {
+        let run = |way: Call, tag_len| {
             let mut packets: Vec<_> = (0..150).map(Packet::new).collect();
             let jobs = packets.iter_mut().enumerate().map(|(number, packet)| {
                 packet.job(number, lens[number / 3 % 10], tag_len, library.keys[number % 7 % 3])
@@ -143,9 +143,9 @@ fn whole_tags_and_short_ones_agree_in_every_way_of_submitting() {
             assert!(jobs.iter().all(|job| job.status == CONVOY_STATUS_COMPLETED), "{way:?}");
             packets
         };
-        let mut short = run(Way::Burst, 12);
+        let mut short = run(Call::Burst, 12);
         assert!(short.iter().all(|packet| packet.tag[12..] == [0xbb; 4]));
-        for way in Way::ALL {
+        for way in Call::ALL {
             let whole = run(way, 16);
             for (whole, short) in whole.iter().zip(&mut short) {
                 short.tag[12..].copy_from_slice(&whole.tag[12..]);
@@ -166,7 +166,7 @@ fn jobs_come_back_in_order_whatever_way_they_take() {
         Job { user_data: ptr::without_provenance_mut(number), ..job }
     });
     let jobs: Vec<_> = jobs.collect();
-    for way in Way::ALL {
+    for way in Call::ALL {
         let mut jobs = jobs.clone();
         way.submit(library.mgr, &mut jobs);
         for (number, job) in jobs.iter().enumerate() {

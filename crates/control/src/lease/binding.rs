@@ -1,11 +1,11 @@
-//! What ties images to one machine and one folder, so that copies are told from the original.
+//! Ties of images to one machine and one folder, so that copies are told from the original.
 
 use std::path::Path;
 use std::time::SystemTime;
 
 use super::hash::HashKey;
 
-/// What tells this machine from others, as far as it can be read.
+/// Identifiers of this machine, as far as they can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Of the installed system: `machine-id(5)`.
@@ -22,7 +22,7 @@ impl Machine {
         Self::read(Path::new("/etc/machine-id"), Path::new(board))
     }
 
-    /// What tells it, if only one of both can be read, and then what cannot be.
+    /// Name of the identifier that can be read, if only one of both can, and then of the other.
     #[must_use]
     pub fn only(&self) -> Option<[&'static str; 2]> {
         let [id, board, ..] = NAMES;
@@ -33,7 +33,7 @@ impl Machine {
         }
     }
 
-    /// What two files say.
+    /// Reads the identifiers from two files.
     #[must_use]
     pub fn read(machine_id: &Path, board: &Path) -> Self {
         Self { machine_id: identifier(machine_id), board: identifier(board) }
@@ -51,34 +51,35 @@ fn identifier(file: &Path) -> Option<String> {
     (is_one && digits.chars().any(|c| Some(c) != first)).then_some(digits)
 }
 
-/// What an image is tied to. Values are keyed hashes, which say nothing of what they are of.
+/// Identifiers that an image is tied to. Values are keyed hashes, which say nothing of what they
+/// are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Binding {
     parts: [Option<[u8; 16]>; PARTS],
 }
 
-/// How many there are.
+/// Number of identifiers.
 const PARTS: usize = 4;
 /// Bytes of a binding.
 pub(super) const BINDING: usize = PARTS * 16;
-/// What each part is of: two of the machine and two of the folder.
+/// Names of the identifiers: two of the machine and two of the folder.
 const NAMES: [&str; PARTS] =
     ["machine-id", "DMI product UUID", "inode of hash-key", "birth of hash-key"];
 const OF_MACHINE: usize = 2;
 
-/// Why an image is not for here.
+/// Error of an image that is not for here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Foreign {
     /// This differs.
     Machine(&'static str),
-    /// What it is tied to cannot be read here.
+    /// The identifier that it is tied to cannot be read here.
     Unknown(&'static str),
     /// The folder is a copy.
     Copied,
 }
 
 impl Binding {
-    /// What ties to this machine, and to a folder by its key's file.
+    /// Ties to this machine, and to a folder by its key's file.
     pub(super) fn new(key: &HashKey, machine: &Machine, file: Option<&std::fs::Metadata>) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         let hash = |name: &str, value: &[u8]| {
@@ -100,8 +101,8 @@ impl Binding {
         Self { parts }
     }
 
-    /// Whether an image tied to this is for `here`; and what it is tied to from now on: all that is known
-    /// here, and what could be read before and cannot now.
+    /// Checks that an image tied to this is for `here`, and returns its ties from now on: all that is
+    /// known here, and what could be read before and cannot now.
     pub(super) fn judge(&self, here: &Self) -> Result<Self, Foreign> {
         let both = || self.parts.iter().zip(&here.parts).zip(NAMES).enumerate();
         for (at, ((then, now), name)) in both() {
@@ -125,12 +126,12 @@ impl Binding {
         Ok(Self { parts })
     }
 
-    /// Whether anything tells the machine from others.
+    /// True if anything tells the machine from others.
     pub(super) fn knows_machine(&self) -> bool {
         self.parts.iter().take(OF_MACHINE).any(Option::is_some)
     }
 
-    /// What tells it, in words.
+    /// Names of the machine's identifiers that are known.
     pub(super) fn machine_in_words(&self) -> String {
         let known = self.parts.iter().zip(NAMES).take(OF_MACHINE);
         let known: Vec<_> =

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sequence::{Lease, SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 use proptest::prelude::*;
@@ -17,7 +18,6 @@ use super::image::{BootId, Image};
 use super::ledger::{InboundRequest, Ledger, OutboundRequest};
 use super::storage::{Slot, Storage};
 use super::store::Store;
-use crate::site::KeyMaterial;
 
 /// Bytes that reach the medium together or not at all.
 const SECTOR: usize = 64;
@@ -33,7 +33,7 @@ pub(super) struct Medium {
     dead: bool,
     /// Decides what survives.
     pub(super) dice: u64,
-    /// Where the edge is when the next write returns.
+    /// Counters that the next write moves, and their edge when it returns.
     during_write: Option<(Arrivals, u64)>,
 }
 
@@ -139,13 +139,13 @@ impl Storage for Shared {
     }
 }
 
-fn material(number: u8) -> KeyMaterial {
+fn material(number: u8) -> SaKeyMaterial {
     let bytes = SecretBytes::copy_from(&[number; 20]);
-    KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+    SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
 }
 
 /// The key of the other direction.
-fn turned(key: &KeyMaterial) -> KeyMaterial {
+fn turned(key: &SaKeyMaterial) -> SaKeyMaterial {
     material(key.expose_with_salt()[0] ^ 0x80)
 }
 
@@ -173,7 +173,7 @@ pub(super) fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
 
 fn acquire(
     ledger: &mut Ledger,
-    keys: &[KeyMaterial],
+    keys: &[SaKeyMaterial],
     block: u64,
 ) -> Result<Vec<Arc<Lease>>, LeaseError> {
     acquire_counted(ledger, keys, block).map(|(acquired, _)| acquired)
@@ -182,7 +182,7 @@ fn acquire(
 /// As [`acquire`], with the inbound SAs.
 fn acquire_counted(
     ledger: &mut Ledger,
-    keys: &[KeyMaterial],
+    keys: &[SaKeyMaterial],
     block: u64,
 ) -> Result<(Vec<Arc<Lease>>, Vec<Arrivals>), LeaseError> {
     let outbound: Vec<_> =
@@ -203,7 +203,7 @@ pub(super) fn acquire_one(ledger: &mut Ledger) -> Arrivals {
     acquire_counted(ledger, &[material(1)], 10).unwrap().1.remove(0)
 }
 
-/// What a worker tells of an inbound SA.
+/// Counters that a worker keeps of an inbound SA.
 #[derive(Debug, Clone)]
 pub(super) struct Arrivals(pub(super) Arc<SaCounters>);
 
@@ -275,7 +275,7 @@ fn lives() -> impl Strategy<Value = Vec<Life>> {
     prop::collection::vec((prop::collection::vec(step(), 0..20), end(), any::<bool>()), 1..12)
 }
 
-/// What the world has seen of each key.
+/// Numbers of one key that the world has seen.
 #[derive(Default, Clone, Copy)]
 struct Seen {
     used: u64,
@@ -462,7 +462,7 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
         let mut bytes = [0x5a; 20];
         bytes[..8].copy_from_slice(&number.to_be_bytes());
         let bytes = SecretBytes::copy_from(&bytes);
-        KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+        SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
     };
     let keys: Vec<_> = (0..2 * KEYS).map(key).collect();
     let counters: Vec<Arc<SaCounters>> = keys.iter().map(|_| Arc::default()).collect();

@@ -1,11 +1,11 @@
-//! Why leases cannot be had, and what to do.
+//! Errors of leases, and their remedies.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::binding::Foreign;
 
-/// Why sequence numbers cannot be leased.
+/// Sequence numbers cannot be leased.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
@@ -28,7 +28,7 @@ pub enum LeaseError {
     OfOthers {
         /// The folder.
         dir: PathBuf,
-        /// What is in it.
+        /// Name of what no gateway made.
         name: String,
     },
     /// The key by which records are found is gone, so nobody can tell which numbers were used.
@@ -70,7 +70,7 @@ pub enum LeaseError {
         NEW_KEYS
     )]
     OtherMachine {
-        /// What differs.
+        /// Identifier that differs.
         what: &'static str,
     },
     /// Nothing that the records are tied to can be read.
@@ -79,7 +79,7 @@ pub enum LeaseError {
         NEW_KEYS
     )]
     MachineUnknown {
-        /// What cannot be read.
+        /// Identifier that cannot be read.
         what: &'static str,
     },
     /// The folder is a copy of the one that was in use.
@@ -130,17 +130,17 @@ pub enum LeaseError {
         name: String,
     },
     /// The operating system refused.
-    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("{what} {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Io {
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
         /// On which file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         source: io::Error,
     },
     /// The records could not be brought to the disk, so nothing was leased.
-    #[error("cannot write lease records: {}; no sequence numbers were leased", crate::site::describe_io(.0))]
+    #[error("cannot write lease records: {}; no sequence numbers were leased", convoy_host::describe_io(.0))]
     Write(io::Error),
     /// No random numbers.
     #[error("the system gives no random numbers: {0}")]

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::crash_tests::{Arrivals, Shared, acquire_one, new_storage, open};
 use super::ledger::{Ledger, Wrote};
 
-/// What a peer skips that was killed: two blocks of a lease.
+/// Numbers that a killed peer skips: two blocks of a lease.
 const RESTART: u64 = 1 << 21;
 
 /// Two gateways are killed; ours comes back, hears its peer for so many seconds, once a second, and
@@ -44,7 +44,7 @@ fn a_peer_that_skipped_numbers_is_heard_after_our_own_crash() {
     }
 }
 
-/// What happens until the keeper looks.
+/// Events until the keeper looks.
 #[derive(Debug, Clone)]
 struct Turn {
     /// The peer skips so many numbers first.
@@ -75,7 +75,7 @@ fn life() -> impl Strategy<Value = Life> {
         .prop_map(|(turns, last, power_fails)| Life { turns, last, power_fails })
 }
 
-/// What was accepted since the records told of it.
+/// Packets accepted since the records told of the edge.
 #[derive(Debug, Default)]
 struct Since {
     edge: u64,

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use convoy_ipsec::key::SaKeyMaterial;
+use convoy_ipsec::selector::Direction;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
-
-use crate::site::KeyMaterial;
 
 /// Bytes of the key file: magic, key, check.
 const FILE_BYTES: usize = 8 + 32 + 8;
@@ -23,7 +23,7 @@ impl HashKey {
     /// A fresh one.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// Fails if the system gives no random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(bytes.as_mut())?;
@@ -78,11 +78,11 @@ impl HashKey {
 
     /// Name of the record of a key.
     #[must_use]
-    pub fn record_id(&self, direction: Direction, key: &KeyMaterial) -> RecordId {
+    pub fn record_id(&self, direction: Direction, key: &SaKeyMaterial) -> RecordId {
         // The ICV's length is left out: nonces do not depend on it, so one key with two ICV lengths
         // is one key. The key's own length separates AES-128, -192 and -256.
         let [cipher, integrity] = key.expose_identity();
-        RecordId(self.mac(b"convoy lease record", &[&[direction as u8], cipher, integrity]))
+        RecordId(self.mac(b"convoy lease record", &[&[number_of(direction)], cipher, integrity]))
     }
 }
 
@@ -92,22 +92,20 @@ impl fmt::Debug for HashKey {
     }
 }
 
-/// Which way the packets of a key go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Direction {
-    /// From this gateway: sequence numbers are leased.
-    Outbound = 1,
-    /// To this gateway: the floor of the anti-replay window is kept.
-    Inbound = 2,
+/// The number of a direction in records and in their names.
+pub(crate) const fn number_of(direction: Direction) -> u8 {
+    match direction {
+        Direction::Outbound => 1,
+        Direction::Inbound => 2,
+    }
 }
 
-impl Direction {
-    pub(super) fn other(self) -> Self {
-        match self {
-            Self::Outbound => Self::Inbound,
-            Self::Inbound => Self::Outbound,
-        }
+/// The direction with this number in a record.
+pub(crate) const fn direction_of(number: u64) -> Option<Direction> {
+    match number {
+        1 => Some(Direction::Outbound),
+        2 => Some(Direction::Inbound),
+        _ => None,
     }
 }
 
@@ -138,10 +136,10 @@ mod tests {
 
     use super::*;
 
-    fn material(icv: IcvLen, first: u8) -> KeyMaterial {
+    fn material(icv: IcvLen, first: u8) -> SaKeyMaterial {
         let mut bytes = [7; 20];
         bytes[0] = first;
-        KeyMaterial::new(GcmParams::new(KeyBits::Aes128, icv), SecretBytes::copy_from(&bytes))
+        SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, icv), SecretBytes::copy_from(&bytes))
             .unwrap()
     }
 
@@ -156,6 +154,15 @@ mod tests {
             file[at] ^= 1;
         }
         assert!(HashKey::from_file(&file[..47]).is_none());
+    }
+
+    #[test]
+    fn directions_keep_the_numbers_of_earlier_versions() {
+        for (number, direction) in [(1, Direction::Outbound), (2, Direction::Inbound)] {
+            assert_eq!(u64::from(number_of(direction)), number);
+            assert_eq!(direction_of(number), Some(direction));
+        }
+        assert_eq!((direction_of(0), direction_of(3)), (None, None));
     }
 
     #[test]

@@ -13,8 +13,10 @@
 //! 256 more of a key that may not be used any more. All numbers are little-endian. The MAC is HMAC-SHA-256 under the folder's key over everything
 //! before it: an image is believed as a whole or not at all.
 
+use convoy_ipsec::selector::Direction;
+
 use super::binding::{BINDING, Binding};
-use super::hash::{Direction, HashKey, RecordId};
+use super::hash::{HashKey, RecordId, direction_of, number_of};
 
 const MAGIC: &[u8; 8] = b"CONVOYLS";
 /// Version of the format.
@@ -42,12 +44,12 @@ impl BootId {
     }
 }
 
-/// What is remembered of one key.
+/// State of one key that is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) id: RecordId,
     pub(super) direction: Direction,
-    /// Whether its key may not be used any more: a copy of this machine has it, too.
+    /// True if its key may not be used any more: a copy of this machine has it, too.
     pub(super) is_spent: bool,
     /// Outbound: the first number not leased. Inbound: the right edge of the window.
     pub(super) number: u64,
@@ -63,14 +65,14 @@ pub(super) struct Record {
 pub(super) struct Image {
     pub(super) generation: u64,
     pub(super) boot: Option<BootId>,
-    /// Whether it was written by an orderly end, when all numbers were exact.
+    /// True if it was written by an orderly end, when all numbers were exact.
     pub(super) clean: bool,
-    /// What it is tied to; nothing in one that the version before wrote.
+    /// Identifiers that it is tied to; none in one that the version before wrote.
     pub(super) binding: Binding,
     pub(super) records: Vec<Record>,
 }
 
-/// Why bytes are no image.
+/// Error of bytes that are no image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadImage {
     /// Torn, damaged, or of another folder.
@@ -92,7 +94,8 @@ impl Image {
         bytes.extend_from_slice(&self.binding.to_bytes());
         for record in &self.records {
             bytes.extend_from_slice(&record.id.0);
-            let kind = record.direction as u64 | if record.is_spent { SPENT } else { 0 };
+            let kind =
+                u64::from(number_of(record.direction)) | if record.is_spent { SPENT } else { 0 };
             bytes.extend_from_slice(&kind.to_le_bytes());
             bytes.extend_from_slice(&record.number.to_le_bytes());
             bytes.extend_from_slice(&record.allowance.to_le_bytes());
@@ -145,11 +148,7 @@ impl Image {
             let kind = u64::from_le_bytes(at.take()?);
             records.push(Record {
                 id,
-                direction: match kind & !SPENT {
-                    1 => Direction::Outbound,
-                    2 => Direction::Inbound,
-                    _ => return None,
-                },
+                direction: direction_of(kind & !SPENT)?,
                 is_spent: kind & SPENT != 0,
                 number: u64::from_le_bytes(at.take()?),
                 allowance: u64::from_le_bytes(at.take()?),

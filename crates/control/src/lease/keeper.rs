@@ -26,13 +26,13 @@ const LONGEST_TICK: Duration = Duration::from_millis(100);
 /// At most one part in this many of the thread's time goes into writes without sync.
 const WRITE_SHARE: u32 = 20;
 
-/// What the keeper reports.
+/// Message of the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseEvent {
     /// Records cannot be written; nothing is granted until they can. Reported once until then.
     WriteFailed {
-        /// What the system said.
+        /// Error of the system, in words.
         reason: String,
     },
     /// Records can be written again.
@@ -45,7 +45,7 @@ pub enum LeaseEvent {
     },
     /// Records that were tied to no machine are tied to this one from now on.
     Bound {
-        /// What tells it.
+        /// Names of the machine's identifiers.
         to: String,
     },
     /// Nothing tells this machine from others: a copy of the folder may not be refused.
@@ -79,8 +79,8 @@ impl LeaseKeeper {
     /// Opens a state folder, which must exist, and starts the thread.
     ///
     /// # Errors
-    /// When the folder is in use, was written on another machine or is a copy, its records are lost or
-    /// damaged, or it cannot be written.
+    /// Fails if the folder is in use, was written on another machine or is a copy, its records are
+    /// lost or damaged, or it cannot be written.
     pub fn open(
         dir: &Path,
         on_event: impl Fn(LeaseEvent) + Send + 'static,
@@ -167,12 +167,12 @@ impl LeaseKeeper {
         self.shared.lock().ledger.spend().map_err(LeaseError::Write)
     }
 
-    /// How many numbers of each lease are leased at a time from now on, at least 1.
+    /// Sets the count of numbers leased at a time for each lease from now on, at least 1.
     pub fn set_blocks<'a>(&self, blocks: impl Iterator<Item = (&'a Arc<Lease>, u64)>) {
         self.shared.lock().ledger.set_blocks(blocks);
     }
 
-    /// Why records cannot be written at present, if so.
+    /// Reason that records cannot be written at present, if so.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.shared.lock().failure.clone()
@@ -228,7 +228,7 @@ impl Shared {
                 Ok(Wrote::Nothing | Wrote::Synced) => TICK,
                 Err(_) => LONGEST_TICK,
             };
-            let failure = result.err().map(|error| crate::site::describe_io(&error));
+            let failure = result.err().map(|error| convoy_host::describe_io(&error));
             let event = match (&state.failure, &failure) {
                 (None, Some(reason)) => Some(LeaseEvent::WriteFailed { reason: reason.clone() }),
                 // A tick that had nothing to write proves nothing, but then nothing is missing.

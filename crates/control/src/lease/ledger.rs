@@ -1,4 +1,4 @@
-//! What is leased and what was accepted: pure bookkeeping, driven by the keeper's thread.
+//! Pure bookkeeping of leased and accepted numbers, driven by the keeper's thread.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::SaKeyMaterial;
+use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
 
 use super::error::LeaseError;
-use super::hash::{Direction, RecordId};
+use super::hash::RecordId;
 use super::pace::{LEAST_ALLOWANCE, Progress, allowance};
 use super::store::{RecordAt, Store};
-use crate::site::KeyMaterial;
 
 /// Longest time that moved window edges stay unsynced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ pub struct OutboundRequest<'a> {
     /// Name of the SA, for messages.
     pub name: &'a str,
     /// Key and salt.
-    pub key: &'a KeyMaterial,
+    pub key: &'a SaKeyMaterial,
     /// Extended sequence numbers: 64 bits instead of 32.
     pub esn: bool,
     /// Numbers to lease at a time, at least 1.
@@ -53,7 +54,7 @@ pub struct InboundRequest<'a> {
     /// Name of the SA, for messages.
     pub name: &'a str,
     /// Key and salt.
-    pub key: &'a KeyMaterial,
+    pub key: &'a SaKeyMaterial,
     /// Of the SA: its floor is raised to where the key may have been.
     pub counters: &'a Arc<SaCounters>,
 }
@@ -72,7 +73,7 @@ struct Leased {
 struct Floored {
     at: RecordAt,
     counters: Arc<SaCounters>,
-    /// Where it is by the record.
+    /// Edge and counts by the record.
     noted: Progress,
     /// Packets accepted when it was looked at last.
     seen: u64,
@@ -80,12 +81,12 @@ struct Floored {
     synced: Progress,
     pace_written: u64,
     pace_synced: u64,
-    /// How far the edge may move after the last sync, as the synced image says.
+    /// Distance that the edge may move after the last sync, as the synced image says.
     granted_synced: u64,
 }
 
 impl Floored {
-    /// How far it is by now.
+    /// Looks at the counters for the progress by now.
     fn look(&mut self) -> Progress {
         let (edge, packets) = (self.counters.floor.get().get(), self.counters.usage.packets.get());
         let next = self.noted.next(edge, packets, self.seen);
@@ -101,7 +102,7 @@ impl Floored {
         allowance(self.pace_synced, LEAST_ALLOWANCE_SYNCED)
     }
 
-    /// Whether half of what the synced image allows is used up.
+    /// True if more than half of what the synced image allows is used up.
     fn is_hasty(&self) -> bool {
         self.counters.floor.get().get().saturating_sub(self.synced.edge) > self.granted_synced / 2
     }
@@ -114,10 +115,11 @@ pub(super) struct Ledger {
     leased: Vec<Leased>,
     floored: Vec<Floored>,
     unsynced: bool,
-    /// Whether it is to be written that no key may be used any more.
+    /// True if it is to be written that no key may be used any more.
     is_spending: bool,
     last_sync: Instant,
-    /// When the folder was found to be what its path names; `None` once something failed since.
+    /// Time when the folder was found to be what its path names; `None` once something failed
+    /// since.
     last_look: Option<Instant>,
 }
 
@@ -183,7 +185,7 @@ impl Ledger {
     fn ids<'a>(
         &self,
         direction: Direction,
-        keys: impl Iterator<Item = (&'a str, &'a KeyMaterial)>,
+        keys: impl Iterator<Item = (&'a str, &'a SaKeyMaterial)>,
         others: &HashSet<RecordId>,
     ) -> Result<Vec<RecordId>, LeaseError> {
         let leased = self.leased.iter().map(|leased| leased.at);
@@ -192,7 +194,7 @@ impl Ledger {
         let (mut ids, mut named) = (Vec::new(), HashSet::new());
         for (name, key) in keys {
             let id = self.store.key().record_id(direction, key);
-            let turned = self.store.key().record_id(direction.other(), key);
+            let turned = self.store.key().record_id(direction.reversed(), key);
             if others.contains(&turned) || self.store.find(turned).is_some() {
                 return Err(LeaseError::KeyTurned { name: name.to_owned() });
             }
@@ -262,7 +264,7 @@ impl Ledger {
     /// Looks at all counters and writes what must be written.
     ///
     /// # Errors
-    /// When the storage failed; then nothing was granted, and the next tick tries again.
+    /// Fails if the storage failed; then nothing was granted, and the next tick tries again.
     pub(super) fn tick(&mut self, now: Instant) -> io::Result<Wrote> {
         // Large leases and quiet peers cause no writes for long.
         if self.last_look.is_none_or(|last| now.duration_since(last) >= LOOK_INTERVAL) {
@@ -364,7 +366,7 @@ impl Ledger {
         }
     }
 
-    /// How many numbers are leased at a time, of leases that are watched.
+    /// Sets the count of numbers leased at a time, of leases that are watched.
     pub(super) fn set_blocks<'a>(&mut self, blocks: impl Iterator<Item = (&'a Arc<Lease>, u64)>) {
         let blocks: HashMap<_, _> = blocks.map(|(lease, block)| (place(lease), block)).collect();
         for leased in &mut self.leased {
@@ -395,7 +397,7 @@ impl Ledger {
     /// never be used any more, by a later life either.
     ///
     /// # Errors
-    /// When that cannot be written; each tick tries again.
+    /// Fails if that cannot be written; each tick tries again.
     pub(super) fn spend(&mut self) -> io::Result<()> {
         self.leased.clear();
         self.floored.clear();
@@ -430,7 +432,7 @@ impl Ledger {
     }
 }
 
-/// What a tick did.
+/// Effect of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrote {
     Nothing,
@@ -438,7 +440,7 @@ pub(super) enum Wrote {
     Synced,
 }
 
-/// Where something shared lies: what is alive never shares a place.
+/// Address of something shared: what is alive never shares an address.
 fn place<T>(shared: &Arc<T>) -> usize {
     Arc::as_ptr(shared).addr()
 }

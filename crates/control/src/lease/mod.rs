@@ -81,8 +81,8 @@ mod store;
 
 pub use binding::Machine;
 pub use error::LeaseError;
-pub(crate) use hash::Direction;
 pub use hash::{HashKey, RecordId};
+pub(crate) use hash::{direction_of, number_of};
 pub use image::BootId;
 pub use keeper::{LeaseEvent, LeaseKeeper};
 pub use ledger::{InboundRequest, OutboundRequest};

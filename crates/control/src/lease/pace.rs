@@ -1,4 +1,4 @@
-//! How far the edge of an anti-replay window may have come since it was written down.
+//! Bounds on the way of an anti-replay window's edge since it was written down.
 
 /// Safety factor on the most numbers that passed between two writes, or two syncs.
 const PACE_FACTOR: u64 = 4;
@@ -11,7 +11,7 @@ const NUMBERS_PER_PACKET: u64 = 4;
 /// Packets added for a pace that was never seen, between two writes.
 pub(crate) const LEAST_ALLOWANCE: u64 = 8;
 
-/// How far the packets of an SA have come.
+/// Edge and packet counts of an SA.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// The highest number accepted.
@@ -24,7 +24,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// How far it is when an edge and a count of packets are seen; `seen` is the count that was seen
+    /// Takes an edge and a count of packets that are seen now; `seen` is the count that was seen
     /// before.
     pub(crate) fn next(self, edge: u64, packets: u64, seen: u64) -> Self {
         let covered = match () {
@@ -44,7 +44,7 @@ impl Progress {
     }
 }
 
-/// What is added to an edge that was written down, at a pace in numbers between two writes.
+/// Numbers added to an edge that was written down, at a pace in numbers between two writes.
 pub(crate) fn allowance(pace: u64, least: u64) -> u64 {
     pace.saturating_mul(PACE_FACTOR).saturating_add(least)
 }

@@ -1,4 +1,4 @@
-//! Where images lie: a folder of a file system, or anything that can forget as one does.
+//! Media of images: a folder of a file system, or anything that can forget as one does.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -7,10 +7,11 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
+use convoy_host::Lockable;
+
 use super::error::LeaseError;
 use super::hash::HashKey;
 use crate::held::{Difference, Held, LOCK, NotTaken, Trouble};
-use crate::lock::Lockable;
 
 /// One of the two places an image can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Slot {
 
 /// Two places for images, which forget at a power failure what was not synced.
 pub trait Storage: Send + std::fmt::Debug {
-    /// What a slot holds; `None` when it was never written.
+    /// Content of a slot; `None` when it was never written.
     ///
     /// # Errors
     /// As the medium says.
@@ -52,8 +53,8 @@ pub trait Storage: Send + std::fmt::Debug {
     /// Compares what is open with what its names lead to. Writes and syncs do so themselves.
     ///
     /// # Errors
-    /// What is gone or another; from then on all calls fail. When the system refused to say, this call
-    /// alone.
+    /// Fails if something is gone or another; from then on all calls fail. If the system refused to
+    /// say, this call alone fails.
     fn look(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -82,10 +83,10 @@ pub(super) struct Folder {
     held: Held,
     hash_key: Option<File>,
     files: [Option<File>; 2],
-    /// Whether files were made whose names are not synced.
+    /// True if files were made whose names are not synced.
     names_dirty: bool,
-    /// What was noticed to be gone or another. What was written since then is nowhere that a later life
-    /// looks, so that nothing is written any more.
+    /// Folder or file that was noticed to be gone or another. What was written since then is nowhere
+    /// that a later life looks, so that nothing is written any more.
     lost: Option<Difference>,
 }
 
@@ -257,7 +258,7 @@ impl Storage for Folder {
     }
 }
 
-/// Why a folder that was lost is not written any more, and what to do.
+/// Error of a write to a folder that was lost, with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0}: end the gateway, and write new keys on both sides (convoy init) with an empty new folder; only \
@@ -297,7 +298,7 @@ fn not_taken(dir: &Path, why: NotTaken) -> LeaseError {
     }
 }
 
-/// Whether a file is there that nobody has locked, as every gateway has its own.
+/// True if a file is there that nobody has locked, as every gateway has its own.
 fn is_free(path: &Path) -> bool {
     File::open(path).map(Lockable::new).is_ok_and(|file| file.try_lock_shared().is_ok())
 }

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::io;
 
+use convoy_ipsec::selector::Direction;
+
 use super::binding::Binding;
 use super::error::LeaseError;
-use super::hash::{Direction, HashKey, RecordId};
+use super::hash::{HashKey, RecordId};
 use super::image::{BadImage, BootId, Image, Record, VERSION};
 use super::storage::{Slot, Storage};
 
@@ -23,7 +25,7 @@ pub(super) struct Store {
     key: HashKey,
     boot: Option<BootId>,
     binding: Binding,
-    /// Whether images were tied to no machine before.
+    /// True if images were tied to no machine before.
     newly_bound: bool,
     records: Vec<Record>,
     by_id: HashMap<RecordId, RecordAt>,
@@ -94,7 +96,7 @@ impl Store {
         self.mended
     }
 
-    /// What tells the machine that images are tied to from now on, in words, if they were tied to none.
+    /// Names of the identifiers that images are tied to from now on, if they were tied to no machine.
     pub(super) fn newly_bound(&self) -> Option<String> {
         self.newly_bound.then(|| self.binding.machine_in_words())
     }
@@ -138,7 +140,7 @@ impl Store {
         self.records.get_mut(at.0)
     }
 
-    /// How high the record's number may be in the next image.
+    /// Highest number that the record may have in the next image.
     pub(super) fn bound(&self, at: RecordAt) -> u64 {
         self.bounds.get(at.0).copied().unwrap_or(0)
     }
@@ -190,7 +192,7 @@ impl Store {
     }
 }
 
-/// What the newest believable image says, less what may have happened after it.
+/// Records of the newest believable image, raised by what may have happened after it.
 ///
 /// `both`: whether the other image can be believed too. If not, it may have been torn while it was
 /// written, when it allowed nothing yet; or it was damaged after its sync, when it was the newer one

@@ -17,12 +17,12 @@ const HEAD_MAX: usize = 8192;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time in which the whole of an answer must be taken.
 const TAKING: Duration = Duration::from_secs(10);
-/// How long a page is kept.
+/// Time that a page is kept.
 const KEPT: Duration = Duration::from_secs(1);
 /// Time in which the rest of a request may come when it was answered.
 const REST: Duration = Duration::from_millis(200);
 
-/// Why metrics cannot be served.
+/// Error of metrics that cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("metrics cannot be served on {address} ({source}): choose another `listen` in [metrics]")]
 pub struct MetricsError {
@@ -31,7 +31,7 @@ pub struct MetricsError {
 }
 
 impl MetricsError {
-    /// What kind of error the kernel gave.
+    /// Kind of the kernel's error.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
@@ -88,7 +88,7 @@ impl Server {
         Ok(Self { local, _acceptor: acceptor.map_err(failed)? })
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.local
@@ -174,7 +174,7 @@ fn answer(head: &[u8], page: &dyn Fn() -> Arc<str>) -> Answer {
     }
 }
 
-/// What is sent.
+/// Head and body that are sent.
 struct Answer {
     head: String,
     body: Arc<str>,

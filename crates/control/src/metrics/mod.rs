@@ -22,7 +22,7 @@ use page::{Kind, Page};
 use tunnels::Tunnel;
 pub use tunnels::Tunnels;
 
-/// What workers told, by kind.
+/// Events of workers, counted by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     soft: u64,
@@ -45,14 +45,14 @@ impl Told {
     }
 }
 
-/// What one worker did.
+/// Work of one worker.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Its number.
     pub worker: u16,
-    /// What its pipelines count.
+    /// Counters of its pipelines.
     pub pipeline: Arc<WorkerCounters>,
-    /// How often it went to sleep for want of work.
+    /// Number of times that it went to sleep for want of work.
     pub sleeps: u64,
     /// Nanoseconds in which it moved packets.
     pub busy_ns: u64,
@@ -60,18 +60,18 @@ pub struct Load {
     pub handed: (u64, u64),
 }
 
-/// What a page is made of.
+/// Sources of a page.
 #[derive(Debug)]
 pub struct Inputs<'a> {
     /// The gateway.
     pub state: &'a State,
-    /// What IKE daemons made, if they are served.
+    /// SAs and policies of IKE daemons, if they are served.
     pub daemons: Option<&'a Kernel>,
-    /// How it is doing.
+    /// Its health, flows and drops.
     pub status: &'a Arc<Status>,
     /// Totals of tunnels, fed a moment ago.
     pub tunnels: &'a Tunnels,
-    /// What workers told.
+    /// Events of workers.
     pub told: Told,
     /// Workers.
     pub workers: &'a [Load],
@@ -213,7 +213,7 @@ fn gateway(page: &mut Page, inputs: &Figures) {
         .sample(&[("direction", "inbound")], inbound);
 }
 
-/// What the kernel asks about packets of mixed prefixes, and what becomes of them.
+/// Adds the kernel's questions about packets of mixed prefixes, and the answers.
 fn questions(page: &mut Page, status: &Status) {
     let Some(questions) = status.leak_protection.as_ref().and_then(|leaks| leaks.questions) else {
         return;

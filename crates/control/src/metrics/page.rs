@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-/// What a family's samples are.
+/// Type of a family's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// They only grow, while the gateway runs.

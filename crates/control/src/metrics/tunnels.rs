@@ -1,4 +1,4 @@
-//! What went through tunnels, whichever SAs they had.
+//! Traffic of tunnels, whichever SAs they had.
 //!
 //! An SA's counters end with it. Here they are added up by what stays when it is replaced: who made it, its
 //! reqid and interface identifier, and the outer addresses.
@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::Lifetime;
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{Endpoints, SaSlot};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Snapshot;
@@ -17,13 +17,13 @@ use convoy_ipsec::snapshot::Snapshot;
 use crate::status::Origin;
 use crate::xfrm::Kernel;
 
-/// How many tunnels are remembered that have no SA any more.
+/// Most tunnels that are remembered without any SA.
 const GONE_MAX: usize = 4096;
 
-/// What stays of a tunnel when its SAs are replaced.
+/// Properties of a tunnel that stay when its SAs are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Tunnel {
-    /// Whether an IKE daemon made it.
+    /// True if an IKE daemon made it.
     pub(super) is_daemons: bool,
     pub(super) reqid: u32,
     /// Its interface identifier; 0 for none.
@@ -38,14 +38,14 @@ impl Tunnel {
     }
 }
 
-/// What went one way.
+/// Traffic of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Passed {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     /// Dropped packets of its SAs.
     pub(super) dropped: u64,
-    /// When the last one passed, in nanoseconds of the workers' clock; 0: never.
+    /// Time of the last packet, in nanoseconds of the workers' clock; 0: never.
     pub(super) last_ns: u64,
 }
 
@@ -72,13 +72,13 @@ impl Passed {
 pub(super) struct Total {
     pub(super) outbound: Passed,
     pub(super) inbound: Passed,
-    /// How often an outbound SA came after the first.
+    /// Number of outbound SAs that came after the first.
     pub(super) rekeys: u64,
-    /// Whether it has an outbound SA that has not ended.
+    /// True if it has an outbound SA that has not ended.
     pub(super) is_up: bool,
     /// Outbound SAs that it ever had.
     sas: u64,
-    /// When it was last seen to have SAs.
+    /// Number of the last look that found SAs.
     seen: u64,
 }
 
@@ -106,7 +106,7 @@ struct Member {
 pub struct Tunnels {
     /// By where their counters lie, which nobody else gets while they are held here.
     members: HashMap<usize, Member>,
-    /// What SAs have left that are gone.
+    /// Counts of SAs that are gone.
     totals: HashMap<Tunnel, Total>,
     looks: u64,
 }
@@ -120,12 +120,12 @@ impl Tunnels {
             let of = (sa.reqid.0, sa.endpoints);
             let tunnel = tunnel(daemons, Direction::Outbound, slot, of);
             let is_up = !has_ended(&sa.lifetime, &sa.counters, now);
-            self.take(tunnel, Direction::Outbound, &sa.counters, is_up);
+            self.take(tunnel, Direction::Outbound, sa.counters.as_arc(), is_up);
         }
         for (slot, sa) in picture.inbound_sas() {
             let of = (sa.reqid.0, sa.endpoints);
             let tunnel = tunnel(daemons, Direction::Inbound, slot, of);
-            self.take(tunnel, Direction::Inbound, &sa.counters, false);
+            self.take(tunnel, Direction::Inbound, sa.counters.as_arc(), false);
         }
         self.let_go();
     }

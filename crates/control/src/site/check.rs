@@ -5,20 +5,21 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use convoy_ipsec::key::Nonces;
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
+use convoy_ipsec::selector::Direction;
 use convoy_wire::Spi;
 use nix::unistd::AccessFlags;
 
 use crate::folder::{self, Open};
 use crate::place::folder_of;
 
-use super::key::Nonces;
 use super::model::{Action, Addresses, Plain, Policy, Wire};
+use super::policy;
 use super::reader::{At, Place, Report, nearest, quote};
-use super::sa::{Direction, Draft};
-use super::{policy, sections};
+use super::sa::Draft;
 
-/// Why static keys need the folder, for people.
+/// Reason that static keys need the folder, for people.
 const WHY_STATE: &str = "RFC 4106 allows fixed keys only where no nonce can come twice, since two packets under one \
                          nonce reveal the authentication key, and no sequence number may come twice under any fixed \
                          key; the folder remembers across restarts which were used";
@@ -48,8 +49,10 @@ pub(super) fn state_dir(
     let meta = match std::fs::metadata(&dir.value) {
         Ok(meta) => meta,
         Err(error) => {
-            let what =
-                format!("state folder {shown} cannot be used: {}", super::describe_io(&error));
+            let what = format!(
+                "state folder {shown} cannot be used: {}",
+                convoy_host::describe_io(&error)
+            );
             return report.error(&dir.place, what, create);
         }
     };
@@ -132,7 +135,7 @@ fn changed_by_others(
     }
 }
 
-/// Whether a folder is gone after a reboot.
+/// True if a folder is gone after a reboot.
 fn is_volatile(dir: &Path) -> bool {
     use nix::sys::statfs;
     let kind = statfs::statfs(dir).map(|fs| fs.filesystem_type());
@@ -171,7 +174,7 @@ fn same_name<'a>(
     }
 }
 
-/// What packets of an SA are told apart by where they arrive (RFC 4301 section 4.1).
+/// Properties by which packets of SAs are told apart where they arrive (RFC 4301 section 4.1).
 #[derive(PartialEq, Eq, Hash)]
 struct Receiver {
     direction: Direction,
@@ -193,7 +196,7 @@ fn same_spi<'a>(sa: &'a Draft, before: &mut HashMap<Receiver, &'a Draft>, report
     if !std::ptr::eq(other, sa) {
         let what = format!(
             "{} SA {} in line {} has SPI {} at {address} as well",
-            direction.word(),
+            direction.name(),
             label(other),
             report.line_of(&other.place),
             spi.value,
@@ -398,19 +401,19 @@ fn names_fit(
                 let help = match nearest(&name.value, known.iter().copied()) {
                     Some(near) => format!("did you mean \"{near}\"?"),
                     None if known.is_empty() => {
-                        format!("add an [[sa]] with direction = \"{}\"", direction.word())
+                        format!("add an [[sa]] with direction = \"{}\"", direction.name())
                     }
-                    None => format!("{} SAs are {}", direction.word(), known.join(", ")),
+                    None => format!("{} SAs are {}", direction.name(), known.join(", ")),
                 };
                 report.error(&name.place, format!("there is no SA {}", quote(&name.value)), help);
             }
             Some(sa) if matches!(sa.direction, Some(other) if other != direction) => {
                 let other = if direction == Direction::Outbound { "sa_in" } else { "sa_out" };
-                let what = format!("SA {} is not {}", quote(&name.value), direction.word());
+                let what = format!("SA {} is not {}", quote(&name.value), direction.name());
                 report.error(
                     &name.place,
                     what,
-                    format!("name an {} SA here, or use it as `{other}`", direction.word()),
+                    format!("name an {} SA here, or use it as `{other}`", direction.name()),
                 );
             }
             Some(_) => {}
@@ -509,8 +512,8 @@ fn overlap<'a>(
     }
 }
 
-/// Whether one of the two can never decide about anything the other one means, or both about the
-/// same packets at one priority.
+/// True if one of the two can never decide about anything the other one means, or both decide about
+/// the same packets at one priority.
 fn same_selectors(a: &Policy, b: &Policy) -> bool {
     if a.protocol != b.protocol || a.upper != b.upper {
         return false;
@@ -522,7 +525,7 @@ fn same_selectors(a: &Policy, b: &Policy) -> bool {
     shared.count() == a.address_pairs().count().max(b.address_pairs().count())
 }
 
-/// Whether some packet's addresses and protocol match both; ports are not looked at.
+/// True if some packet's addresses and protocol match both; ports are not looked at.
 fn meet(a: &Policy, b: &Policy) -> bool {
     let meet = |x: &[Addresses], y: &[Addresses]| {
         x.iter().any(|one| y.iter().any(|other| one.overlaps(other)))
@@ -586,7 +589,7 @@ fn one_way(policy: &policy::Draft, report: &mut Report<'_>) {
 /// A file with keys in it is its owner's alone.
 pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
     let Some(sa) = sas.iter().find(|sa| sa.key_is_inline) else { return };
-    match sections::mode_of(path) {
+    match mode_of(path) {
         Some(mode) if mode & 0o077 != 0 => {
             let place = Place { span: sa.place.span.clone(), key: format!("{}.key", sa.place.key) };
             let what = format!("this file holds keys and is readable by others (mode {mode:04o})");
@@ -598,4 +601,9 @@ pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
         }
         _ => {}
     }
+}
+
+/// The permission bits of a path, if it can be looked at.
+fn mode_of(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().map(|meta| meta.mode() & 0o7777)
 }

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use super::model::{CryptoEngine, DriverRules, ModelFault, ModelFaultKind, SharedWork, Workers};
+use convoy_engine::registry::DriverRules;
+
+use super::fields::{cpus, transposed};
+use super::model::{CryptoEngine, ModelFault, ModelFaultKind, SharedWork, Workers};
 use super::reader::{Field, Place, Report, Table, quote};
-use super::sections::{cpus, transposed};
 use super::{cryptodev, drivers};
 
 /// Engines that can be named.
 const NAMES: &str = "\"inline\", \"workers\", \"pool\", \"cryptodev\" and \"model\"";
-/// Those with a section of their own.
+/// Engines with a section of their own.
 const OWN_SECTIONS: [&str; 3] = ["pool", "model", "cryptodev"];
 
-/// What the section says.
+/// Content of the section.
 pub(super) struct Section {
     pub(super) engine: CryptoEngine,
     pub(super) verify_every: u32,
@@ -123,7 +125,7 @@ fn engine(
     }
 }
 
-/// How workers share the cryptography with the engine.
+/// Reads how workers share the cryptography with the engine.
 fn shared_work(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
@@ -205,7 +207,7 @@ fn pool(
     Some(pin.into_iter().map(Some).collect())
 }
 
-/// What the device made of software is to do wrong.
+/// Reads the faults of the device made of software.
 fn model(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Vec<ModelFault>> {
     let faults = table.take("faults").map(|field| {
         let fields = field.many(report, "a list of faults such as [\"stall@2s\"]")?;
@@ -228,7 +230,7 @@ fn fault(field: Field<'_>, report: &mut Report<'_>) -> Option<ModelFault> {
 }
 
 impl std::str::FromStr for ModelFault {
-    /// What would be right.
+    /// Advice on what to write.
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

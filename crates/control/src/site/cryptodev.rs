@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::fields::transposed;
 use super::model::Cryptodev;
 use super::reader::{Place, Report, Table, quote};
-use super::sections::transposed;
 
 /// Keys at once, unless the file says otherwise.
 const SESSIONS: u32 = 4096;

@@ -1,15 +1,13 @@
-//! The section `[xfrm]`: IKE daemons, and interfaces for their SAs; which SAs rules are for.
+//! The section `[xfrm]`: IKE daemons, and interfaces for their SAs.
 
 use std::path::Path;
 
-use convoy_wire::Prefix;
-
 use super::check;
-use super::model::{DaemonSas, Plain, Wire, Xfrm, XfrmInterface};
+use super::fields::{interface, interface_address, mtu, path_in, socket, tables, transposed};
+use super::model::{Plain, Wire, Xfrm, XfrmInterface};
 use super::reader::{At, Field, Report, Table, quote};
-use super::sections::{interface, interface_address, mtu, path_in, socket, tables, transposed};
 
-/// Where the preloaded library looks, unless it is told otherwise.
+/// Socket to which the preloaded library connects, unless it is told otherwise.
 const SOCKET: &str = "/run/convoy/xfrm.sock";
 /// Interfaces at most: each costs every worker a queue.
 const INTERFACES_MAX: usize = 64;
@@ -88,44 +86,6 @@ fn if_id(field: Field<'_>, report: &mut Report<'_>) -> Option<At<u32>> {
     let help = "use the number that the daemon calls if_id_in and if_id_out, from 1 on";
     let number = field.integer(report, 1..=u32::MAX.into(), help)?;
     Some(At { value: u32::try_from(number.value).ok()?, place: number.place })
-}
-
-/// The SAs that a rule is for, as it says.
-pub(super) struct Wanted {
-    pub(super) sas: DaemonSas,
-    /// Where it names an interface.
-    if_id: Option<At<u32>>,
-}
-
-/// Reads `peer` and `if_id` of a rule.
-pub(super) fn wanted(table: &mut Table<'_>, report: &mut Report<'_>) -> Option<Wanted> {
-    let peer = table.take("peer").map(|field| {
-        field.parsed::<Prefix>(report, "a network or an address such as \"192.0.2.0/24\"")
-    });
-    let if_id = table.take("if_id").map(|field| {
-        let help = "use the SA's if_id; 0 for SAs without one";
-        let At { value, place } = field.integer(report, 0..=u32::MAX.into(), help)?;
-        Some(At { value: u32::try_from(value).ok()?, place })
-    });
-    let if_id = transposed(if_id)?;
-    let peer = transposed(peer)?.map(|at| at.value);
-    Some(Wanted { sas: DaemonSas { peer, if_id: if_id.as_ref().map(|at| at.value) }, if_id })
-}
-
-impl Wanted {
-    /// Whether the section `[xfrm]` names the interface that is wanted: SAs of others are refused.
-    pub(super) fn has_interface(&self, xfrm: &Xfrm, report: &mut Report<'_>) -> Option<()> {
-        let Some(At { value, place }) = &self.if_id else { return Some(()) };
-        if *value == 0 || xfrm.interfaces.iter().any(|interface| interface.if_id == *value) {
-            return Some(());
-        }
-        report.error(
-            place,
-            format!("no [[xfrm.interface]] has if_id {value}"),
-            "use one that has an interface, or 0 for SAs without one",
-        );
-        None
-    }
 }
 
 /// Names and numbers that come twice.

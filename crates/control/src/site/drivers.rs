@@ -4,12 +4,11 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, Suite};
-use convoy_engine::registry::{Purpose, Registry, RegistryError};
+use convoy_engine::registry::{DriverRule, DriverRules, Purpose, Registry, RegistryError};
 
-use super::daemons;
-use super::model::{DriverRule, DriverRules};
+use super::daemon_sas;
+use super::fields::{tables, transposed};
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::sections::{tables, transposed};
 
 const EXAMPLE: &str = "the name of a driver; `convoy crypto` lists them";
 
@@ -29,7 +28,7 @@ impl Known {
         Some(At { value: value.into(), place })
     }
 
-    /// Whether a driver works for the suite of an SA.
+    /// Checks that a driver works for the suite of an SA.
     pub(super) fn suits(
         &self,
         name: &At<Arc<str>>,
@@ -100,7 +99,7 @@ fn one_for_each(
 fn rule(mut table: Table<'_>, report: &mut Report<'_>, known: &Known) -> Option<DriverRule> {
     let driver = table.need(report, "driver", "driver = \"rfc4106-gcm-aes-convoy-aesni\"");
     let driver = driver.and_then(|field| known.name(field, report));
-    let sas = daemons::wanted(&mut table, report);
+    let sas = daemon_sas::wanted(&mut table, report);
     table.finish(report);
     Some(DriverRule { driver: driver?.value, sas: sas?.sas })
 }

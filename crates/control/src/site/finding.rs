@@ -1,4 +1,4 @@
-//! What was found wrong in a site file, told so that it can be mended.
+//! Faults of a site file, told so that they can be mended.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ pub struct Finding {
     pub column: usize,
     /// Path of the key, such as `sa[to-right].spi`; empty when no key is concerned.
     pub key: String,
-    /// What is wrong.
+    /// Fault, in words.
     pub what: String,
-    /// What would be right.
+    /// Advice on what to write.
     pub help: Option<String>,
     /// The line of the file, unless a secret may stand on it.
     pub excerpt: Option<Excerpt>,

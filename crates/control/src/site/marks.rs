@@ -1,9 +1,11 @@
 //! The section `[marks]`: bits of marks that leak protection uses.
 
-use super::model::{ExemptMark, Marks};
+use convoy_host::Mark;
+
+use super::model::Marks;
 use super::reader::{Field, Place, Report, Table, quote};
 
-/// How many bits answers take, of packets' marks and of flows'.
+/// Number of bits that answers take, of packets' marks and of flows'.
 const OF_PACKETS: u32 = 4;
 const OF_FLOWS: u32 = 12;
 
@@ -49,7 +51,7 @@ pub(super) fn read(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<Mark
     is_sound.then_some(marks)
 }
 
-/// Whether no two have a bit in common; says of the first two that have.
+/// True if no two have a bit in common; reports the first two that have.
 fn are_apart(taken: &[Taken], section: &Place, report: &mut Report<'_>) -> bool {
     for (at, own) in taken.iter().enumerate() {
         let before = taken.iter().take(at).find(|other| other.mask & own.mask != 0);
@@ -85,7 +87,7 @@ fn free(width: u32, used: u32) -> Option<u32> {
 }
 
 /// A value and a mask, such as `0xc5000000/0xff000000`.
-fn exempt(field: Field<'_>, report: &mut Report<'_>) -> Option<ExemptMark> {
+fn exempt(field: Field<'_>, report: &mut Report<'_>) -> Option<Mark> {
     let text = field.string(report, "a mark and its mask, such as \"0xc5000000/0xff000000\"")?;
     let parts = text.value.split_once('/');
     let numbers = parts.and_then(|(value, mask)| Some((number(value)?, number(mask)?)));
@@ -107,7 +109,7 @@ fn exempt(field: Field<'_>, report: &mut Report<'_>) -> Option<ExemptMark> {
             format!("the mark of {shown} is what all packets bear"),
             "use a mark that has a bit within the mask, such as \"0xc5000000/0xff000000\"",
         ),
-        Some((value, mask)) => return Some(ExemptMark { value, mask }),
+        Some((value, mask)) => return Some(Mark { value, mask }),
     };
     report.error(&text.place, what, help);
     None
@@ -133,7 +135,7 @@ fn bits(field: Field<'_>, report: &mut Report<'_>, width: u32) -> Option<u32> {
     None
 }
 
-/// Whether a mask has bits, and they lie together.
+/// True if a mask has bits, and they lie together.
 const fn is_run(mask: u32) -> bool {
     mask != 0 && (mask >> mask.trailing_zeros()).trailing_ones() == mask.count_ones()
 }

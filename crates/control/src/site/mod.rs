@@ -3,13 +3,16 @@
 mod check;
 mod crypto;
 mod cryptodev;
+mod daemon_sas;
 mod daemons;
 mod drivers;
+mod fields;
 mod finding;
 mod key;
 mod lifetime;
 mod marks;
 mod model;
+mod name;
 mod policy;
 mod reader;
 mod sa;
@@ -25,14 +28,13 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
-pub(crate) use key::Nonces;
-pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
-    DaemonSas, DriverRule, DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics,
-    ModelFault, ModelFaultKind, OutboundSa, Plain, Policy, Routes, SharedWork, Site, Upper, Wire,
-    WorkerRule, Workers, Xfrm, XfrmInterface, least_mtu,
+    InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa, Plain,
+    Policy, Routes, SharedWork, Site, Upper, Wire, WorkerRule, Workers, Xfrm, XfrmInterface,
+    least_mtu,
 };
+pub(crate) use name::is_name;
 
 use reader::{Place, Report, Table};
 use source::Source;
@@ -66,7 +68,7 @@ impl Site {
     /// be in the middle of a change.
     ///
     /// # Errors
-    /// When the file cannot be read, is no TOML, or names no gateway.
+    /// Fails if the file cannot be read, is no TOML, or names no gateway.
     pub fn control_socket_of(path: &Path) -> Result<PathBuf, SiteErrors> {
         let source = Source::read(path)?;
         let mut report = Report::new(&source);
@@ -111,22 +113,5 @@ fn syntax_error(report: &mut Report<'_>, source: &Source, error: &toml::de::Erro
         report.secret_error(&place, what, help);
     } else {
         report.error(&place, what, help);
-    }
-}
-
-/// Whether a text can name a gateway, an SA or a policy.
-pub(crate) fn is_name(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=64).contains(&text.len())
-        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.chars().all(inner)
-        && !source::has_secret_run(text)
-}
-
-/// An I/O error without the number that the standard library adds.
-pub(crate) fn describe_io(error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
-        None => error.to_string(),
     }
 }

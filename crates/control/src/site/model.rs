@@ -1,4 +1,4 @@
-//! What a site file means, as types.
+//! Meaning of a site file, as types.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoy_engine::registry::{DaemonSas, DriverRules};
+use convoy_host::Mark;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
-
-use super::key::KeyMaterial;
 
 /// A gateway as its site file describes it: every value checked, every default filled in.
 #[derive(Debug)]
@@ -31,21 +32,22 @@ pub struct Site {
     pub wire: Wire,
     /// Worker threads.
     pub workers: Workers,
-    /// Which of them own SAs of IKE daemons: the first rule that matches; all may where none does.
+    /// Rules for the workers that own SAs of IKE daemons: the first that matches; all may where
+    /// none does.
     pub worker_rules: Vec<WorkerRule>,
-    /// What does the cryptography.
+    /// Executor of the cryptography.
     pub crypto: CryptoEngine,
     /// Of about so many packets that an engine returns, the worker works on one again and compares; 0: none.
     pub verify_every: u32,
-    /// How workers share the cryptography with the engine.
+    /// Division of the cryptography between workers and engine.
     pub shared_work: SharedWork,
     /// With which drivers, where an SA does not say.
     pub drivers: DriverRules,
-    /// Where the wire side is recorded, if asked for.
+    /// File that records the packets of the wire side, if asked for.
     pub capture: Option<Capture>,
-    /// How IKE daemons reach the gateway, if they do.
+    /// Access of IKE daemons to the gateway, if they have any.
     pub xfrm: Option<Xfrm>,
-    /// Where metrics are served, if they are.
+    /// Address on which metrics are served, if they are.
     pub metrics: Option<Metrics>,
     /// SAs that protect packets leaving the gateway.
     pub outbound: Vec<OutboundSa>,
@@ -53,36 +55,36 @@ pub struct Site {
     pub inbound: Vec<InboundSa>,
     /// Policies.
     pub policies: Vec<Policy>,
-    /// Whether the packet filter keeps what policies protect from leaving in clear, whoever runs.
+    /// True if the packet filter keeps what policies protect from leaving in clear, whoever runs.
     pub leak_protection: bool,
     /// Bits of marks that leak protection uses.
     pub marks: Marks,
-    /// Whether SAs may have ciphers of old peers: 3DES and Camellia.
+    /// True if SAs may have ciphers of old peers: 3DES and Camellia.
     pub legacy: bool,
     /// Files that keys were read from.
     pub key_files: Vec<PathBuf>,
 }
 
 impl Site {
-    /// Whether some SA uses native ESP (IP protocol 50).
+    /// True if some SA uses native ESP (IP protocol 50).
     #[must_use]
     pub fn uses_native_esp(&self) -> bool {
         self.associations().any(|sa| sa.protocol == IpsecProtocol::Esp && sa.encap.is_none())
     }
 
-    /// Whether some SA uses AH (IP protocol 51).
+    /// True if some SA uses AH (IP protocol 51).
     #[must_use]
     pub fn uses_ah(&self) -> bool {
         self.associations().any(|sa| sa.protocol == IpsecProtocol::Ah)
     }
 
-    /// Whether some SA uses UDP encapsulation, on [`Wire::udp_port`].
+    /// True if some SA uses UDP encapsulation, on [`Wire::udp_port`].
     #[must_use]
     pub fn uses_udp(&self) -> bool {
         self.associations().any(|sa| sa.encap.is_some())
     }
 
-    /// What all SAs have in common, outbound ones first.
+    /// Settings that all SAs have in common, outbound ones first.
     pub fn associations(&self) -> impl Iterator<Item = &Association> {
         let outbound = self.outbound.iter().map(|sa| &sa.association);
         outbound.chain(self.inbound.iter().map(|sa| &sa.association))
@@ -114,7 +116,7 @@ impl Site {
     }
 }
 
-/// How packets come and go on one side.
+/// Input and output of packets on one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
     /// Through this host's network stack: a TUN interface on the plain side, sockets on the wire
@@ -138,7 +140,7 @@ impl Backend {
         }
     }
 
-    /// Whether the gateway itself receives from and sends through an interface.
+    /// True if the gateway itself receives from and sends through an interface.
     #[must_use]
     pub fn is_direct(self) -> bool {
         self != Self::Host
@@ -148,7 +150,7 @@ impl Backend {
 /// The plain side: where inner packets come and go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
-    /// How they come and go.
+    /// Input and output of inner packets.
     pub backend: Backend,
     /// Name of the interface, 1 to 15 bytes. A TUN interface is made, any other must exist.
     pub interface: String,
@@ -156,11 +158,11 @@ pub struct Plain {
     pub addresses: Vec<InterfaceAddress>,
     /// MTU in bytes; `None`: the largest inner packet that fits all SAs.
     pub mtu: Option<u16>,
-    /// What is routed into the interface.
+    /// Networks that are routed into the interface.
     pub routes: Routes,
     /// The database of the interface's own policies (RFC 4301 section 4.4.1); `None`: the common one.
     pub spd: Option<Arc<str>>,
-    /// Who passes packets on from one tunnel into another.
+    /// Forwarder of packets from one tunnel into another.
     pub between_tunnels: BetweenTunnels,
 }
 
@@ -181,7 +183,7 @@ impl Plain {
     }
 }
 
-/// Who passes packets on that come out of one tunnel and fall under a policy of another.
+/// Forwarder of packets that come out of one tunnel and fall under a policy of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BetweenTunnels {
     /// The gateway itself.
@@ -191,7 +193,7 @@ pub enum BetweenTunnels {
     Host,
 }
 
-/// How IKE daemons reach the gateway: they bring SAs and policies.
+/// Access of IKE daemons to the gateway: they bring SAs and policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xfrm {
     /// UNIX socket on which the kernel's XFRM protocol is served.
@@ -247,7 +249,7 @@ impl fmt::Display for InterfaceAddress {
     }
 }
 
-/// What is routed into the plain interface if that is a TUN interface.
+/// Networks that are routed into the plain interface if that is a TUN interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routes {
     /// [`Site::protected_networks`].
@@ -259,7 +261,7 @@ pub enum Routes {
 /// The wire side: where protected packets come and go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wire {
-    /// How protected packets come and go.
+    /// Input and output of protected packets.
     pub backend: Backend,
     /// Interface the sockets are bound to, if any; always there unless the backend is
     /// [`Backend::Host`].
@@ -274,36 +276,23 @@ pub struct Wire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// The mark of sockets whose packets it lets pass: the gateway's own, and those of IKE daemons.
-    pub exempt: ExemptMark,
+    pub exempt: Mark,
     /// Four bits of packets' marks, beside each other: what was decided about them.
     pub packets: u32,
     /// Twelve bits of the marks of flows (conntrack), beside each other: what was decided about their packets.
     pub flows: u32,
 }
 
-/// A mark of sockets: its value, which is not 0, and the bits that count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExemptMark {
-    /// The value, which has no bits beyond the mask.
-    pub value: u32,
-    /// The bits that count, beside each other.
-    pub mask: u32,
-}
-
 impl Default for Marks {
     fn default() -> Self {
-        Self {
-            exempt: ExemptMark { value: 0xc500_0000, mask: 0xff00_0000 },
-            packets: 0x00f0_0000,
-            flows: 0x000f_ff00,
-        }
+        Self { exempt: Mark::GATEWAY, packets: 0x00f0_0000, flows: 0x000f_ff00 }
     }
 }
 
 /// Worker threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// How many, at least 1.
+    /// Number of threads, at least 1.
     pub count: u16,
     /// The CPU of each worker; empty: not pinned.
     pub pin: Vec<u16>,
@@ -311,7 +300,7 @@ pub struct Workers {
     pub busy_poll: bool,
 }
 
-/// What does the cryptography of a gateway.
+/// Executor of a gateway's cryptography.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CryptoEngine {
     /// Each worker, at once.
@@ -325,19 +314,19 @@ pub enum CryptoEngine {
     Workers,
     /// A device made of software, for demonstrations.
     Model {
-        /// What it does wrong.
+        /// Errors that it makes.
         faults: Vec<ModelFault>,
     },
     /// A device that DPDK drives.
     Cryptodev(Cryptodev),
 }
 
-/// How workers share the cryptography with an engine.
+/// Division of the cryptography between workers and an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedWork {
     /// Workers work, too, and give away what they do not keep up with.
     pub balance: bool,
-    /// How long a worker's own cryptography may take in a turn.
+    /// Longest time that a worker's own cryptography may take in a turn.
     pub budget: Option<Duration>,
 }
 
@@ -352,7 +341,7 @@ pub struct Cryptodev {
     pub library: Option<PathBuf>,
     /// Keys that the device may have at once.
     pub sessions: u32,
-    /// How long packets may be away before the device counts as lost.
+    /// Longest time that packets may be away before the device counts as lost.
     pub deadline: Duration,
 }
 
@@ -376,63 +365,25 @@ impl CryptoEngine {
     }
 }
 
-/// Which drivers SAs get that name none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DriverRules {
-    /// Each for its algorithm, in place of the one of highest priority.
-    pub preferred: Vec<Arc<str>>,
-    /// For SAs of IKE daemons: the first that matches.
-    pub of_daemons: Vec<DriverRule>,
-    /// Whether keys keep what they are made of, for a device that wants the key itself.
-    pub keeps_keys: bool,
-}
-
-/// The driver of some SAs of IKE daemons.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriverRule {
-    /// Its name.
-    pub driver: Arc<str>,
-    /// Which SAs.
-    pub sas: DaemonSas,
-}
-
 /// The workers of some SAs of IKE daemons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerRule {
     /// Over which these SAs are spread; at least one, none twice.
     pub workers: Vec<WorkerId>,
-    /// Which SAs.
+    /// SAs that the rule is for.
     pub sas: DaemonSas,
-}
-
-/// The SAs of IKE daemons that a rule is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DaemonSas {
-    /// Where their peers are; `None`: anywhere.
-    pub peer: Option<Prefix>,
-    /// Their interface identifier, 0 for none; `None`: any.
-    pub if_id: Option<u32>,
-}
-
-impl DaemonSas {
-    /// Whether the SAs with this peer and interface identifier are among them.
-    #[must_use]
-    pub fn contains(&self, peer: IpAddr, if_id: u32) -> bool {
-        self.peer.is_none_or(|network| network.contains(peer))
-            && self.if_id.is_none_or(|wanted| wanted == if_id)
-    }
 }
 
 /// Something that a device made of software does wrong, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelFault {
-    /// What.
+    /// Type of the fault.
     pub kind: ModelFaultKind,
-    /// When, counted from its first packet.
+    /// Time of the fault, counted from the device's first packet.
     pub after: Duration,
 }
 
-/// What a device made of software can do wrong.
+/// Type of fault of a device made of software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelFaultKind {
     /// It stops, and says nothing.
@@ -460,7 +411,7 @@ pub struct Capture {
     pub max_mib: u32,
 }
 
-/// What both directions of an SA have in common.
+/// Settings that both directions of an SA have in common.
 #[derive(Debug)]
 pub struct Association {
     /// Name, unique in the file.
@@ -477,11 +428,11 @@ pub struct Association {
     pub encap: Option<UdpEncap>,
     /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
     pub esn: bool,
-    /// Whether congestion marks pass the tunnel's ends (RFC 6040).
+    /// True if congestion marks pass the tunnel's ends (RFC 6040).
     pub ecn: bool,
     /// Suite, keys and salt.
-    pub key: Arc<KeyMaterial>,
-    /// When the SA should be replaced, and when it ends.
+    pub key: Arc<SaKeyMaterial>,
+    /// Limits at which the SA should be replaced, and at which it ends.
     pub lifetime: Lifetime,
     /// The worker that owns the SA.
     pub worker: WorkerId,
@@ -492,9 +443,9 @@ pub struct Association {
 /// An SA that protects packets leaving the gateway.
 #[derive(Debug)]
 pub struct OutboundSa {
-    /// What both directions have.
+    /// Settings that both directions have.
     pub association: Association,
-    /// How outer headers are made.
+    /// Construction of outer headers.
     pub outer: OuterHeader,
     /// Largest outer packet in bytes to begin with; `None`: as the wire side says.
     pub path_mtu: Option<u16>,
@@ -525,18 +476,18 @@ pub fn least_mtu(to: IpAddr) -> u16 {
 /// An SA that opens packets arriving at the gateway.
 #[derive(Debug)]
 pub struct InboundSa {
-    /// What both directions have.
+    /// Settings that both directions have.
     pub association: Association,
     /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
     pub replay_window: u32,
 }
 
-/// What is to be done with which packets.
+/// Rule for packets that match selectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Name, unique in the file.
     pub name: Arc<str>,
-    /// What is done.
+    /// Treatment of the packets.
     pub action: Action,
     /// Addresses on this side; never empty.
     pub local: Vec<Addresses>,
@@ -544,11 +495,11 @@ pub struct Policy {
     pub remote: Vec<Addresses>,
     /// Protocol; `None`: any.
     pub protocol: Option<Protocol>,
-    /// What of the protocol's own fields must match.
+    /// Fields of the protocol's own that must match.
     pub upper: Upper,
     /// Of overlapping policies the one with the lower number decides.
     pub priority: u32,
-    /// Whether its outbound SA is made on demand: packets wait for it and control is asked for one.
+    /// True if its outbound SA is made on demand: packets wait for it and control is asked for one.
     pub acquire: bool,
     /// The database it is in; `None`: the common one.
     pub spd: Option<Arc<str>>,
@@ -564,7 +515,7 @@ impl Policy {
     }
 }
 
-/// What a policy does (RFC 4301 section 4.4.1).
+/// Treatment of a policy's packets (RFC 4301 section 4.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// ESP by these SAs.
@@ -592,7 +543,7 @@ impl Action {
     }
 }
 
-/// What of the upper layer a policy asks for.
+/// Fields of the upper layer that a policy asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upper {
     /// Nothing.
@@ -651,13 +602,13 @@ impl Addresses {
         IpVersion::of_addr(self.first)
     }
 
-    /// Whether some address lies in both.
+    /// True if some address lies in both.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.version() == other.version() && self.first <= other.last && other.first <= self.last
     }
 
-    /// Whether this is the one address `addr`.
+    /// True if this is the one address `addr`.
     #[must_use]
     pub fn is_only(&self, addr: IpAddr) -> bool {
         self.first == addr && self.last == addr

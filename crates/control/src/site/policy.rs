@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use convoy_wire::{IpVersion, PortRange, Protocol};
 
+use super::fields::{name, parse_prefix};
 use super::model::{Action, Addresses, Policy, Upper};
 use super::reader::{At, Field, Place, Report, Table, nearest, quote};
-use super::sections::{name, parse_prefix};
 
 /// Priority of a policy that gives none.
 const DEFAULT_PRIORITY: u64 = 100;
@@ -21,7 +21,7 @@ pub(super) struct Draft {
     pub(super) sa_in: Vec<At<String>>,
     /// The database it is in, if it is not the common one.
     pub(super) spd: Option<At<String>>,
-    /// Where the local and the remote addresses stand.
+    /// Position of the local and the remote addresses.
     pub(super) selector: Place,
     pub(super) built: Option<Policy>,
 }
@@ -171,7 +171,7 @@ fn acquire_fits(
 
 type Side = Option<(Place, Option<Vec<Addresses>>)>;
 
-/// Whether every address on one side has one of its IP version on the other.
+/// True if every address on one side has one of its IP version on the other.
 fn families_meet(local: &Side, remote: &Side, report: &mut Report<'_>) -> bool {
     let (Some((_, Some(local))), Some((place, Some(remote)))) = (local, remote) else {
         return false;

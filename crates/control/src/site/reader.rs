@@ -14,9 +14,10 @@ use toml::de::{DeString, DeTable, DeValue};
 use zeroize::Zeroize;
 
 use super::finding::{Excerpt, Finding, SiteErrors, Warning};
+use super::name::is_name;
 use super::source::{Source, has_secret_run};
 
-/// Where something stands: bytes of the file, and the path of its key.
+/// Position of something: bytes of the file, and the path of its key.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) span: Range<usize>,
@@ -36,7 +37,7 @@ pub(super) struct Report<'s> {
     source: &'s Source,
     errors: Vec<(usize, Finding)>,
     warnings: Vec<(usize, Warning)>,
-    /// What keys were read from.
+    /// Files from which keys were read.
     pub(super) key_files: Vec<PathBuf>,
 }
 
@@ -128,7 +129,7 @@ impl<'s> Table<'s> {
         self.entries.iter().find(|(k, _)| k.get_ref() == key)?.1.get_ref().as_str()
     }
 
-    /// Whether there is an entry, without taking it.
+    /// True if there is an entry; does not take it.
     pub(super) fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|(k, _)| k.get_ref() == key)
     }
@@ -173,12 +174,12 @@ impl<'s> Table<'s> {
         field
     }
 
-    /// Whether an entry looks like `key` misspelt; [`Table::finish`] will say so.
+    /// True if an entry looks like `key` misspelt; [`Table::finish`] will say so.
     pub(super) fn has_misspelt(&self, key: &'static str) -> bool {
         self.nearest_entry(key).is_some()
     }
 
-    /// Whether every entry was taken out.
+    /// True if every entry was taken out.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -371,7 +372,7 @@ impl<'s> Field<'s> {
         }
         let tables = self.one_or_many().into_iter().enumerate().filter_map(|(at, item)| {
             let table = item.table(report, &format!("a section that begins with [[{name}]]"))?;
-            let label = table.peek_str("name").filter(|n| super::is_name(n)).map(str::to_owned);
+            let label = table.peek_str("name").filter(|n| is_name(n)).map(str::to_owned);
             let label = label.unwrap_or_else(|| format!("#{}", at + 1));
             Some(Table {
                 place: Place {

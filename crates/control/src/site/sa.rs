@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::Suite;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
 };
+use convoy_ipsec::selector::Direction;
 use convoy_wire::{Dscp, Spi};
 
-use super::key::KeyMaterial;
+use super::fields::{mtu, name, port, transposed};
 use super::model::{Association, InboundSa, OutboundSa, least_mtu};
 use super::reader::{At, Field, Place, Report, Table};
-use super::sections::{mtu, name, port, transposed};
 use super::{drivers, lifetime, sa_key, workers};
 
 /// Sequence numbers leased at a time, unless the file says otherwise.
@@ -27,30 +28,14 @@ const DEFAULT_REPLAY_WINDOW: u64 = 1024;
 /// Seconds between NAT keepalives (RFC 3948 section 4).
 const DEFAULT_KEEPALIVE_S: u64 = 20;
 
-/// What the rest of the file says that an SA must agree with.
+/// Parts of the rest of the file that an SA must agree with.
 pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
-    /// Whether ciphers of old peers are allowed.
+    /// True if ciphers of old peers are allowed.
     pub(super) legacy: bool,
     pub(super) worker_count: u16,
     pub(super) udp_port: u16,
     pub(super) drivers: &'a drivers::Known,
-}
-
-/// Direction of an SA, seen from this gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Direction {
-    Outbound,
-    Inbound,
-}
-
-impl Direction {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Outbound => "outbound",
-            Self::Inbound => "inbound",
-        }
-    }
 }
 
 /// An SA as far as it could be read; what checks across SAs need, with places.
@@ -64,7 +49,7 @@ pub(super) struct Draft {
     pub(super) mode: Option<Mode>,
     pub(super) local: Option<At<IpAddr>>,
     pub(super) remote: Option<At<IpAddr>>,
-    pub(super) key: Option<At<Arc<KeyMaterial>>>,
+    pub(super) key: Option<At<Arc<SaKeyMaterial>>>,
     pub(super) key_is_inline: bool,
     pub(super) built: Option<Built>,
 }
@@ -208,7 +193,7 @@ fn spi(field: Field<'_>, report: &mut Report<'_>) -> Option<At<Spi>> {
     Some(At { value, place: number.place })
 }
 
-/// Whether both are addresses of hosts, of one IP version, and not the same.
+/// True if both are addresses of hosts, of one IP version, and not the same.
 fn ends_fit(
     local: Option<&At<IpAddr>>,
     remote: Option<&At<IpAddr>>,
@@ -254,7 +239,7 @@ fn ends_fit(
     true
 }
 
-/// What both directions have beside names, addresses and key.
+/// Settings of both directions beside names, addresses and key.
 struct Common {
     encap: Option<UdpEncap>,
     esn: bool,
@@ -347,7 +332,7 @@ fn encap(
     })
 }
 
-/// What only outbound SAs have.
+/// Settings of outbound SAs alone.
 struct OutboundOnly {
     df: DfPolicy,
     dscp: DscpPolicy,

@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use convoy_crypto::SecretBytes;
+use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::EspSuite;
 use zeroize::Zeroize;
 
-use super::key::{KeyFileError, KeyMaterial, KeyMisfit, KeyTextError, decode_hex, read_key_file};
+use super::fields::path_in;
+use super::key::{KeyFileError, KeyTextError, decode_hex, read_key_file};
 use super::reader::{At, Field, Place, Report, Table};
 use super::sa::Context;
 use super::sa_suite;
-use super::sections::path_in;
 
 /// The keys with the algorithms they are for, and whether one of them stands in the site file.
 pub(super) fn read(
@@ -21,7 +22,7 @@ pub(super) fn read(
     report: &mut Report<'_>,
     context: &Context<'_>,
     protocol: Option<IpsecProtocol>,
-) -> (Option<At<Arc<KeyMaterial>>>, bool) {
+) -> (Option<At<Arc<SaKeyMaterial>>>, bool) {
     let folder = context.folder;
     let is_ah = protocol == Some(IpsecProtocol::Ah);
     let suite = sa_suite::read(table, report, is_ah, context.legacy);
@@ -46,7 +47,7 @@ fn material(
     suite: EspSuite,
     cipher: Given<'_>,
     integrity: Given<'_>,
-) -> Option<At<Arc<KeyMaterial>>> {
+) -> Option<At<Arc<SaKeyMaterial>>> {
     let name = algorithm(suite);
     let needs = |bytes: usize, what: String| (bytes > 0).then_some(what);
     let cipher_bytes = suite.suite().key_bytes() + suite.salt_bytes();
@@ -79,7 +80,7 @@ fn material(
     let key = key.map_or_else(empty, |at| at.value);
     let mac = mac.map_or_else(empty, |at| at.value);
     let (key_len, mac_len) = (key.len(), mac.len());
-    let misfit = match KeyMaterial::with_integrity(suite.suite(), key, mac) {
+    let misfit = match SaKeyMaterial::with_integrity(suite.suite(), key, mac) {
         Ok(material) => return Some(At { value: Arc::new(material), place }),
         Err(misfit) => misfit,
     };
@@ -119,7 +120,7 @@ fn algorithm(suite: EspSuite) -> String {
     }
 }
 
-/// What `key` is put together from.
+/// Parts that `key` is put together from, in words.
 fn cipher_parts(suite: EspSuite) -> String {
     let key = suite.suite().key_bytes();
     match suite.salt_bytes() {
@@ -128,7 +129,7 @@ fn cipher_parts(suite: EspSuite) -> String {
     }
 }
 
-/// What a section gives of one key: digits, a file, both or neither.
+/// Fields of one key in a section: digits, a file, both or neither.
 struct Given<'s> {
     inline: Option<Field<'s>>,
     file: Option<Field<'s>>,

@@ -82,7 +82,7 @@ pub(super) fn read(
     EspSuite::new(suite?).ok()
 }
 
-/// What AH has: it encrypts nothing.
+/// Suite of AH: it encrypts nothing.
 fn integrity_alone(
     report: &mut Report<'_>,
     encryption: Option<Field<'_>>,

@@ -21,7 +21,7 @@ const SECRET_PIECE: usize = 6;
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) text: Zeroizing<String>,
-    /// Where lines begin, but the first.
+    /// Offsets of lines in bytes, but the first.
     lines: Vec<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Source {
                 std::io::ErrorKind::PermissionDenied => "run as the owner of the file, or as root",
                 _ => "give the path of a readable site file",
             };
-            whole(format!("cannot be read: {}", super::describe_io(&error)), Some(help))
+            whole(format!("cannot be read: {}", convoy_host::describe_io(&error)), Some(help))
         };
         let meta = std::fs::metadata(path).map_err(unreadable)?;
         if !meta.is_file() {
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// Whether a line may hold key material: it assigns to `key` or `integrity_key`, or has a long hexadecimal
+/// True if a line may hold key material: it assigns to `key` or `integrity_key`, or has a long hexadecimal
 /// run anywhere.
 pub(super) fn may_hold_secret(line: &str) -> bool {
     let assigns_key = line.split('=').rev().skip(1).any(|before| {
@@ -137,12 +137,12 @@ pub(super) fn may_hold_secret(line: &str) -> bool {
     assigns_key || has_secret_run(line)
 }
 
-/// Whether a text has a run of hexadecimal digits long enough to be a key.
+/// True if a text has a run of hexadecimal digits long enough to be a key.
 pub(super) fn has_secret_run(text: &str) -> bool {
     longest_run(text) >= SECRET_RUN
 }
 
-/// Whether a line of a file that is no TOML may hold a piece of a key, which can be torn anywhere.
+/// True if a line of a file that is no TOML may hold a piece of a key, which can be torn anywhere.
 pub(super) fn may_hold_piece(line: &str) -> bool {
     may_hold_secret(line) || longest_run(line) >= SECRET_PIECE
 }

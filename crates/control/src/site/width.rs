@@ -1,4 +1,4 @@
-//! Whether paths are wide enough for what SAs carry.
+//! Check that paths are wide enough for what SAs carry.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -2,10 +2,10 @@
 
 use convoy_ipsec::sa::WorkerId;
 
-use super::daemons::{self, Wanted};
+use super::daemon_sas::{self, Wanted};
+use super::fields::{cpus, section, tables, transposed};
 use super::model::{WorkerRule, Workers, Xfrm};
 use super::reader::{At, Field, Place, Report, Table};
-use super::sections::{cpus, section, tables, transposed};
 
 /// The rules, before it is known which interfaces there are.
 pub(super) struct Rules(Vec<(Place, Rule)>);
@@ -71,7 +71,7 @@ fn rule(mut table: Table<'_>, report: &mut Report<'_>, count: u16) -> Option<Rul
     let workers = table
         .need(report, "worker", "worker = 1, or worker = [0, 1]")
         .and_then(|field| several(field, report, count));
-    let sas = daemons::wanted(&mut table, report);
+    let sas = daemon_sas::wanted(&mut table, report);
     table.finish(report);
     Some(Rule { workers: workers?, sas: sas? })
 }

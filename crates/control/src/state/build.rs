@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use convoy_crypto::{OpenKey, SealKey};
-use convoy_engine::registry::Ready;
+use convoy_engine::registry::{Drivers, Ready};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, ReqId, SaSlot, SaSpec, Shared};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::snapshot::{MAX_SLOTS, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{Policy, PolicyAction};
 
 use super::keys::SiteKeys;
 use super::{StateError, Tables};
-use crate::drivers::Drivers;
 use crate::lease::{InboundRequest, LeaseKeeper, OutboundRequest};
 use crate::site::{
     Action, Addresses, Association, InboundSa, OutboundSa, Policy as SitePolicy, Site, Upper,
@@ -151,19 +150,19 @@ fn range(addresses: Addresses) -> AddressSelector {
         .map_or(AddressSelector::Any, AddressSelector::Range)
 }
 
-/// What becomes of each SA of the new site, in its order.
+/// Sources of the SAs of the new site, in its order.
 pub(super) struct Plan {
     pub(super) outbound: Vec<Origin<OutboundSpec>>,
     pub(super) inbound: Vec<Origin<InboundSpec>>,
 }
 
-/// Where an SA comes from.
+/// Source of an SA.
 pub(super) enum Origin<S> {
     /// Its nonces, or numbers, were in use before, by this record in this slot.
     Kept {
         slot: SaSlot,
         spec: Arc<S>,
-        /// Whether the suite and all keys are as they were: of a pair like AES-CTR with HMAC, the
+        /// True if the suite and all keys are as they were: of a pair like AES-CTR with HMAC, the
         /// nonces do not tell.
         same_key: bool,
     },
@@ -198,7 +197,7 @@ pub(super) fn plan(site: &Site, before: &Tables, keys: &SiteKeys<'_>) -> Plan {
     Plan { outbound: outbound.collect(), inbound: inbound.collect() }
 }
 
-/// What all records are made with.
+/// Inputs of all records.
 pub(super) struct Maker<'a> {
     pub(super) drivers: &'a Drivers,
     pub(super) wire_mtu: u16,
@@ -220,7 +219,6 @@ impl Maker<'_> {
         &self,
         plan: &Plan,
         site: &Site,
-        before: &Tables,
         picture: &Snapshot,
     ) -> Result<Made, StateError> {
         let new_out =
@@ -236,7 +234,7 @@ impl Maker<'_> {
             None => return Err(StateError::NoStateFolder(WHY)),
         };
         let floors: Vec<_> = new_in.into_iter().map(|(_, counters)| counters).collect();
-        let made = self.records(plan, site, (before, picture), &leases, &floors);
+        let made = self.records(plan, site, picture, &leases, &floors);
         if made.is_err()
             && let Some(keeper) = self.keeper
         {
@@ -250,14 +248,13 @@ impl Maker<'_> {
         &self,
         plan: &Plan,
         site: &Site,
-        (before, picture): (&Tables, &Snapshot),
+        picture: &Snapshot,
         leases: &[Arc<Lease>],
         floors: &[Arc<SaCounters>],
     ) -> Result<Tables, StateError> {
         let mut tables = Tables::default();
-        // Slots of SAs that go stay empty for one reload, so that no slot changes hands at once.
-        let others = picture.outbound_sas().map(|(slot, _)| slot);
-        let mut slots = Slots::new(before.outbound.values().map(|(slot, _)| *slot).chain(others));
+        // SAs that go are in the picture still, so no slot changes hands at once.
+        let mut slots = picture.free_outbound();
         let mut leases = leases.iter();
         for (sa, origin) in site.outbound.iter().zip(&plan.outbound) {
             let (slot, spec) = match origin {
@@ -267,14 +264,14 @@ impl Maker<'_> {
                 Origin::New => {
                     let Some(lease) = leases.next() else { continue };
                     let key = self.seal_key(sa, &self.driver(&sa.association)?)?;
-                    let counters = Arc::default();
-                    (slots.free(), Arc::new(self.outbound(sa, lease.clone(), key, counters)))
+                    let counters = Shared::default();
+                    let lease = lease.clone().into();
+                    (slots.next().ok_or(FULL)?, Arc::new(self.outbound(sa, lease, key, counters)))
                 }
             };
             tables.outbound.insert(sa.association.name.clone(), (slot, spec));
         }
-        let others = picture.inbound_sas().map(|(slot, _)| slot);
-        let mut slots = Slots::new(before.inbound.values().map(|(slot, _)| *slot).chain(others));
+        let mut slots = picture.free_inbound();
         let mut floors = floors.iter();
         for (sa, origin) in site.inbound.iter().zip(&plan.inbound) {
             let (slot, spec) = match origin {
@@ -284,7 +281,8 @@ impl Maker<'_> {
                 Origin::New => {
                     let Some(counters) = floors.next() else { continue };
                     let key = self.open_key(sa, &self.driver(&sa.association)?)?;
-                    (slots.free(), Arc::new(self.inbound(sa, key, counters.clone())))
+                    let counters = counters.clone().into();
+                    (slots.next().ok_or(FULL)?, Arc::new(self.inbound(sa, key, counters)))
                 }
             };
             tables.inbound.insert(sa.association.name.clone(), (slot, spec));
@@ -304,7 +302,7 @@ impl Maker<'_> {
         let new = self.outbound(sa, old.lease.clone(), key, old.counters.clone());
         let is_there = old.endpoints.local != new.endpoints.local || old.source_is_here;
         let new = OutboundSpec { source_is_here: is_there, ..new };
-        Ok(if same_outbound(old, &new) { old.clone() } else { Arc::new(new) })
+        Ok(if **old == new { old.clone() } else { Arc::new(new) })
     }
 
     fn changed_inbound(
@@ -317,24 +315,24 @@ impl Maker<'_> {
         let is_same = same_key && driver.tier() == Some(old.key.tier());
         let key = if is_same { old.key.clone() } else { self.open_key(sa, &driver)? };
         let new = self.inbound(sa, key, old.counters.clone());
-        Ok(if same_inbound(old, &new) { old.clone() } else { Arc::new(new) })
+        Ok(if **old == new { old.clone() } else { Arc::new(new) })
     }
 
     fn driver(&self, sa: &Association) -> Result<Ready, StateError> {
         let failed = |source| StateError::Driver { name: sa.name.clone(), source };
-        self.drivers.for_association(sa).map_err(failed)
+        self.drivers.for_site(sa.key.suite(), sa.driver.as_deref()).map_err(failed)
     }
 
-    fn seal_key(&self, sa: &OutboundSa, driver: &Ready) -> Result<Arc<SealKey>, StateError> {
+    fn seal_key(&self, sa: &OutboundSa, driver: &Ready) -> Result<Shared<SealKey>, StateError> {
         let key = &sa.association.key;
         let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
-        driver.seal_key(key.suite(), key.keys()).map(Arc::new).map_err(failed)
+        driver.seal_key(key.suite(), key.keys()).map(|key| Arc::new(key).into()).map_err(failed)
     }
 
-    fn open_key(&self, sa: &InboundSa, driver: &Ready) -> Result<Arc<OpenKey>, StateError> {
+    fn open_key(&self, sa: &InboundSa, driver: &Ready) -> Result<Shared<OpenKey>, StateError> {
         let key = &sa.association.key;
         let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
-        driver.open_key(key.suite(), key.keys()).map(Arc::new).map_err(failed)
+        driver.open_key(key.suite(), key.keys()).map(|key| Arc::new(key).into()).map_err(failed)
     }
 
     fn reqid(&self, sa: &Association) -> ReqId {
@@ -344,61 +342,60 @@ impl Maker<'_> {
     fn outbound(
         &self,
         sa: &OutboundSa,
-        lease: Arc<Lease>,
-        key: Arc<SealKey>,
-        counters: Arc<SaCounters>,
+        lease: Shared<Lease>,
+        key: Shared<SealKey>,
+        counters: Shared<SaCounters>,
     ) -> OutboundSpec {
-        let common = &sa.association;
         OutboundSpec {
-            name: common.name.clone(),
-            spi: common.spi,
-            reqid: self.reqid(common),
-            named: None,
-            serial: 0,
-            protocol: common.protocol,
-            mode: common.mode,
-            endpoints: common.endpoints,
-            encap: common.encap,
-            esn: common.esn,
-            outer: sa.outer,
+            sa: self.spec(&sa.association, counters),
+            key,
             source_is_here: true,
+            outer: sa.outer,
             path_mtu: sa.path_mtu_on(self.wire_mtu),
             pad_to: sa.pad_to,
             dummy_every: sa.dummy_every,
-            salt: common.key.salt(),
-            key,
             lease,
-            lifetime: common.lifetime,
-            worker: common.worker,
-            counters,
         }
     }
 
-    fn inbound(&self, sa: &InboundSa, key: Arc<OpenKey>, counters: Arc<SaCounters>) -> InboundSpec {
-        let common = &sa.association;
+    fn inbound(
+        &self,
+        sa: &InboundSa,
+        key: Shared<OpenKey>,
+        counters: Shared<SaCounters>,
+    ) -> InboundSpec {
         InboundSpec {
-            name: common.name.clone(),
-            spi: common.spi,
-            reqid: self.reqid(common),
-            named: None,
-            serial: 0,
-            protocol: common.protocol,
-            mode: common.mode,
-            endpoints: common.endpoints,
+            sa: self.spec(&sa.association, counters),
+            key,
             from_peer_only: false,
-            encap: common.encap,
-            esn: common.esn,
-            ecn: common.ecn,
+            ecn: sa.association.ecn,
             replay_window: sa.replay_window,
             interface: InterfaceId(0),
-            salt: common.key.salt(),
-            key,
-            lifetime: common.lifetime,
-            worker: common.worker,
+        }
+    }
+
+    /// The part that both directions have.
+    fn spec(&self, sa: &Association, counters: Shared<SaCounters>) -> SaSpec {
+        SaSpec {
+            name: sa.name.clone(),
+            spi: sa.spi,
+            serial: 0,
+            reqid: self.reqid(sa),
+            named: None,
+            protocol: sa.protocol,
+            mode: sa.mode,
+            endpoints: sa.endpoints,
+            encap: sa.encap,
+            esn: sa.esn,
+            salt: sa.key.salt(),
+            lifetime: sa.lifetime,
+            worker: sa.worker,
             counters,
         }
     }
 }
+
+const FULL: SnapshotError = SnapshotError::Full(MAX_SLOTS);
 
 const WHY: &str =
     "RFC 4106 allows them only where no nonce can come twice; add `state_dir` to the site file";
@@ -410,44 +407,4 @@ fn lease_request(sa: &OutboundSa) -> OutboundRequest<'_> {
 
 fn floor_request<'a>(sa: &'a InboundSa, counters: &'a Arc<SaCounters>) -> InboundRequest<'a> {
     InboundRequest { name: &sa.association.name, key: &sa.association.key, counters }
-}
-
-/// Whether two records of one SA say the same. Keys, with their salts, are set up anew only where they
-/// are others.
-fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
-    let parts = |s: &OutboundSpec| {
-        let ids = (s.name.clone(), s.spi, s.reqid, s.worker);
-        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu);
-        (ids, outer, s.protocol, Arc::as_ptr(&s.key), s.lifetime, s.pad_to, s.dummy_every)
-    };
-    parts(a) == parts(b)
-}
-
-fn same_inbound(a: &InboundSpec, b: &InboundSpec) -> bool {
-    let parts = |s: &InboundSpec| {
-        let ids = (s.name.clone(), s.spi, s.reqid, s.worker);
-        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.ecn, s.replay_window);
-        (ids, outer, s.protocol, Arc::as_ptr(&s.key), s.lifetime)
-    };
-    parts(a) == parts(b)
-}
-
-/// Gives out the lowest free slots.
-struct Slots {
-    taken: HashSet<u32>,
-    lowest: u32,
-}
-
-impl Slots {
-    fn new(taken: impl Iterator<Item = SaSlot>) -> Self {
-        Self { taken: taken.map(|slot| slot.0).collect(), lowest: 0 }
-    }
-
-    fn free(&mut self) -> SaSlot {
-        while self.taken.contains(&self.lowest) {
-            self.lowest += 1;
-        }
-        self.lowest += 1;
-        SaSlot(self.lowest - 1)
-    }
 }

@@ -107,7 +107,7 @@ fn change(spd: &mut Spd, before: &Placed, after: &[Policy]) -> Result<Placed, Sp
     Ok(placed)
 }
 
-/// Which entries to keep, of those that have a number, so that numbers rise and most stay.
+/// Longest rise: entries to keep, of those that have a number, so that numbers rise and most stay.
 fn longest_rise(numbers: &[Option<usize>]) -> Vec<usize> {
     // `ends[n]`: of all rises of n + 1 entries, the last entry of the one that ends lowest.
     let mut ends: Vec<(usize, usize)> = Vec::new();
@@ -157,7 +157,7 @@ impl Tables {
     }
 }
 
-/// What becomes of slots; each list from the lowest slot up, so that it is the same every time.
+/// Changes of slots; each list from the lowest slot up, so that it is the same every time.
 struct Moves<'a, S> {
     gone: Vec<SaSlot>,
     changed: Vec<(SaSlot, &'a Arc<S>)>,

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::site::{Association, KeyMaterial, Nonces, Site};
+use convoy_ipsec::key::{Nonces, SaKeyMaterial};
+
+use crate::site::{Association, Site};
 
 /// Finds the SAs of a site by their keys.
 #[derive(Default)]
@@ -21,17 +23,17 @@ impl<'a> SiteKeys<'a> {
     }
 
     /// The outbound SA with this key.
-    pub(super) fn outbound(&self, key: &KeyMaterial) -> Option<&'a Association> {
+    pub(super) fn outbound(&self, key: &SaKeyMaterial) -> Option<&'a Association> {
         self.outbound.get(&Nonces(key)).copied()
     }
 
     /// The inbound SA with this key.
-    pub(super) fn inbound(&self, key: &KeyMaterial) -> Option<&'a Association> {
+    pub(super) fn inbound(&self, key: &SaKeyMaterial) -> Option<&'a Association> {
         self.inbound.get(&Nonces(key)).copied()
     }
 
     /// The SA with this key, whatever its direction.
-    pub(super) fn any(&self, key: &KeyMaterial) -> Option<&'a Association> {
+    pub(super) fn any(&self, key: &SaKeyMaterial) -> Option<&'a Association> {
         self.outbound(key).or_else(|| self.inbound(key))
     }
 }

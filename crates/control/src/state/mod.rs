@@ -8,24 +8,24 @@ mod build;
 mod difference;
 mod keys;
 mod reload;
+mod restart;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, KeyError};
-use convoy_engine::registry::RegistryError;
+use convoy_engine::registry::{Drivers, RegistryError};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{KnownNetworks, SpdError, SpdId};
 use convoy_wire::Prefix;
 
-use crate::drivers::Drivers;
 use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
 use crate::site::Site;
 use difference::Databases;
 
-/// Why a site cannot become the state of a gateway. Nothing was changed.
+/// A site cannot become the state of a gateway. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -37,7 +37,7 @@ pub enum StateError {
     KeyReused {
         /// Name of the SA.
         name: Arc<str>,
-        /// What changed with the key left as it was.
+        /// Change that was made with the key left as it was.
         what: &'static str,
     },
     /// There are SAs, but no state folder.
@@ -51,7 +51,7 @@ pub enum StateError {
     Key {
         /// Name of the SA.
         name: Arc<str>,
-        /// Why.
+        /// Error of the key.
         source: KeyError,
     },
     /// No driver works with an SA's key.
@@ -59,7 +59,7 @@ pub enum StateError {
     Driver {
         /// Name of the SA.
         name: Arc<str>,
-        /// Why.
+        /// Error of the registry.
         source: RegistryError,
     },
     /// Policies do not go together.
@@ -70,7 +70,7 @@ pub enum StateError {
     Associations(#[from] SnapshotError),
 }
 
-/// What a reload did.
+/// Changes that a reload made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReloadReport {
     /// SAs that came.
@@ -81,7 +81,7 @@ pub struct ReloadReport {
     pub sas_replaced: Vec<String>,
     /// SAs that went.
     pub sas_removed: Vec<String>,
-    /// How many SAs are as they were.
+    /// Number of SAs that are as they were.
     pub sas_unchanged: usize,
     /// Policies that came.
     pub policies_added: Vec<String>,
@@ -100,7 +100,7 @@ pub struct ReloadReport {
 }
 
 impl ReloadReport {
-    /// Whether nothing changed.
+    /// True if nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self
@@ -125,7 +125,7 @@ pub struct State {
     on_demand: HashSet<ReqId>,
     published: Arc<Published>,
     generation: u64,
-    /// Why its keys may not be used any more, if so.
+    /// Reason that its keys may not be used any more, if so.
     spent: Option<&'static str>,
 }
 
@@ -169,7 +169,7 @@ impl State {
             reqids: &policies.reqids,
         };
         let plan = build::plan(&site, &before, &keys::SiteKeys::default());
-        let mut tables = maker.make(&plan, &site, &before, &Snapshot::default())?.tables;
+        let mut tables = maker.make(&plan, &site, &Snapshot::default())?.tables;
         tables.next_reqid = policies.next_reqid;
         let mut snapshot = Snapshot::default();
         let databases = difference::databases(&mut snapshot, &Databases::new(), policies.lists)?;
@@ -204,7 +204,7 @@ impl State {
         &self.drivers
     }
 
-    /// Where workers find the picture.
+    /// Place in which workers find the picture.
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         &self.published
@@ -216,7 +216,8 @@ impl State {
         self.databases.get(&self.site.plain.spd).map_or_else(SpdId::default, |database| database.id)
     }
 
-    /// What interfaces for daemons' SAs ask, in the site's order: each with its identifier.
+    /// Databases that interfaces for daemons' SAs ask, in the site's order: each with the
+    /// interface's identifier.
     pub fn interface_spds(&self) -> impl Iterator<Item = (u32, SpdId)> + '_ {
         self.site.xfrm_interfaces().iter().filter_map(|interface| {
             let database = self.databases.get(&Some(build::database_of(interface.if_id)))?;
@@ -229,7 +230,7 @@ impl State {
         self.databases.values().map(|database| database.id)
     }
 
-    /// How many pictures were published.
+    /// Number of pictures that were published.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -241,13 +242,14 @@ impl State {
         self.wire_mtu
     }
 
-    /// Why the state folder cannot be written at present, if so.
+    /// Reason that the state folder cannot be written at present, if so.
     #[must_use]
     pub fn lease_failure(&self) -> Option<String> {
         self.keeper.as_ref().and_then(LeaseKeeper::failure)
     }
 
-    /// Why the site's keys may not be used any more, if so. A reload with new keys ends that.
+    /// Reason that the site's keys may not be used any more, if so. A reload with new keys ends
+    /// that.
     #[must_use]
     pub fn spent(&self) -> Option<&'static str> {
         self.spent
@@ -293,7 +295,7 @@ impl State {
     /// Keeps in mind for later lives that the keys of the state folder may not be used any more.
     ///
     /// # Errors
-    /// When that cannot be written. It is tried again as long as this lives.
+    /// Fails if that cannot be written. It is tried again as long as this lives.
     pub fn spend_keys(&self) -> Result<(), LeaseError> {
         self.keeper.as_ref().map_or(Ok(()), LeaseKeeper::spend)
     }
@@ -308,7 +310,7 @@ impl State {
     /// the state instead, which skips some numbers and repeats none.
     ///
     /// # Errors
-    /// When the numbers could not be written; then some are skipped.
+    /// Fails if the numbers could not be written; then some are skipped.
     pub fn finish(self) -> Result<(), LeaseError> {
         self.keeper.map_or(Ok(()), LeaseKeeper::finish)
     }

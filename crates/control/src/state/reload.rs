@@ -22,11 +22,8 @@ impl State {
     /// # Errors
     /// [`StateError`]; then nothing has changed.
     pub fn reload(&mut self, site: Site) -> Result<ReloadReport, StateError> {
+        self.check_reload(&site)?;
         let keys = SiteKeys::of(&self.site);
-        let restart = needs_restart(&self.site, &site, &keys);
-        if !restart.is_empty() {
-            return Err(StateError::NeedsRestart(restart));
-        }
         same_use_of_keys(&keys, &site)?;
         let policies = build::policies(&site, &self.tables);
         let drivers = self.drivers.with_rules(&site.drivers);
@@ -37,7 +34,7 @@ impl State {
             reqids: &policies.reqids,
         };
         let plan = build::plan(&site, &self.tables, &keys);
-        let made = maker.make(&plan, &site, &self.tables, &self.published.current())?;
+        let made = maker.make(&plan, &site, &self.published.current())?;
         let mut tables = made.tables;
         tables.next_reqid = policies.next_reqid;
         let (mut snapshot, databases) = match self.next_picture(&tables, policies.lists) {
@@ -61,7 +58,7 @@ impl State {
             keeper.release(&leases, &floors);
             keeper.set_blocks(site.outbound.iter().filter_map(|sa| {
                 let (_, spec) = tables.outbound.get(&sa.association.name)?;
-                Some((&spec.lease, sa.lease_block))
+                Some((spec.lease.as_arc(), sa.lease_block))
             }));
         }
         self.tables = tables;
@@ -116,8 +113,7 @@ impl State {
         };
         let plan = build::plan(&self.site, &self.tables, &SiteKeys::of(&self.site));
         // Every key is known, so nothing is leased.
-        let mut tables =
-            maker.make(&plan, &self.site, &self.tables, &self.published.current())?.tables;
+        let mut tables = maker.make(&plan, &self.site, &self.published.current())?.tables;
         tables.next_reqid = policies.next_reqid;
         let changed = tables.differing(&self.tables);
         if changed > 0 {
@@ -184,13 +180,13 @@ fn by_name(site: &Site) -> HashMap<Arc<str>, &SitePolicy> {
     site.policies.iter().map(|policy| (policy.name.clone(), policy)).collect()
 }
 
-/// What a key keeps, by where it lies: the same as long as it is the same key.
+/// Address of what a key keeps: the same as long as it is the same key.
 fn lease_of(sa: &OutboundSpec) -> *const () {
-    Arc::as_ptr(&sa.lease).cast()
+    Arc::as_ptr(sa.lease.as_arc()).cast()
 }
 
 fn floor_of(sa: &InboundSpec) -> *const () {
-    Arc::as_ptr(&sa.counters).cast()
+    Arc::as_ptr(sa.counters.as_arc()).cast()
 }
 
 fn note<S>(
@@ -221,7 +217,7 @@ fn missing<K: Eq + Hash + ToString, V, W>(
 }
 
 impl Tables {
-    /// How many of these SAs have other records than before.
+    /// Number of these SAs that have other records than before.
     fn differing(&self, before: &Self) -> usize {
         fn count<S>(now: &ByName<S>, before: &ByName<S>) -> usize {
             let same = |(name, (_, new)): &(&Arc<str>, &(_, Arc<S>))| {
@@ -242,50 +238,10 @@ impl Tables {
         let outbound = self.outbound.values().filter(|(_, sa)| !leases.contains(&lease_of(sa)));
         let inbound = self.inbound.values().filter(|(_, sa)| !floors.contains(&floor_of(sa)));
         (
-            outbound.map(|(_, sa)| sa.lease.clone()).collect(),
-            inbound.map(|(_, sa)| sa.counters.clone()).collect(),
+            outbound.map(|(_, sa)| sa.lease.as_arc().clone()).collect(),
+            inbound.map(|(_, sa)| sa.counters.as_arc().clone()).collect(),
         )
     }
-}
-
-/// Settings that differ and cannot change on a running gateway.
-fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
-    let settings = [
-        ("name", old.name == new.name),
-        ("namespace", old.namespace == new.namespace),
-        ("state_dir", old.state_dir == new.state_dir),
-        ("metrics", old.metrics == new.metrics),
-        ("xfrm", old.xfrm == new.xfrm),
-        ("control_socket", old.control_socket == new.control_socket),
-        ("plain.backend", old.plain.backend == new.plain.backend),
-        ("plain.interface", old.plain.interface == new.plain.interface),
-        ("plain.addresses", old.plain.addresses == new.plain.addresses),
-        ("plain.mtu", old.plain.mtu == new.plain.mtu),
-        ("plain.routes", old.plain.routes == new.plain.routes),
-        ("plain.spd", old.plain.spd == new.plain.spd),
-        ("wire.backend", old.wire.backend == new.wire.backend),
-        ("wire.interface", old.wire.interface == new.wire.interface),
-        ("wire.udp_port", old.wire.udp_port == new.wire.udp_port),
-        ("wire.mtu", old.wire.mtu == new.wire.mtu),
-        ("workers", old.workers == new.workers),
-        ("crypto.engine", old.crypto == new.crypto),
-        ("crypto.balance", old.shared_work.balance == new.shared_work.balance),
-        ("crypto.budget_us", old.shared_work.budget == new.shared_work.budget),
-        ("crypto.verify_every", old.verify_every == new.verify_every),
-        ("capture", old.capture == new.capture),
-        // Sockets are opened at the start.
-        ("the first SA with UDP encapsulation", old.uses_udp() || !new.uses_udp()),
-        ("the first SA of AH", old.uses_ah() || !new.uses_ah()),
-        ("the first SA without encapsulation", old.uses_native_esp() || !new.uses_native_esp()),
-    ];
-    let mut changed: Vec<_> =
-        settings.into_iter().filter(|(_, same)| !same).map(|(name, _)| name.to_owned()).collect();
-    for sa in new.associations() {
-        if keys.any(&sa.key).is_some_and(|before| before.worker != sa.worker) {
-            changed.push(format!("sa[{}].worker", sa.name));
-        }
-    }
-    changed
 }
 
 /// A key keeps its direction and the size of its sequence numbers.

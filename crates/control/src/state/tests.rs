@@ -122,9 +122,7 @@ fn a_changed_sa_keeps_slot_lease_and_counters() {
     assert_eq!((report.sas_changed, report.sas_unchanged), (vec!["out".to_owned()], 1));
     let (new_slot, after) = gateway.out("out");
     assert_eq!((new_slot, after.outer.hop_limit), (slot, 9));
-    assert!(
-        Arc::ptr_eq(&before.lease, &after.lease) && Arc::ptr_eq(&before.counters, &after.counters)
-    );
+    assert!(before.lease == after.lease && before.counters == after.counters);
     assert!(!Arc::ptr_eq(&before, &after));
 }
 
@@ -152,7 +150,7 @@ fn a_new_wire_mtu_concerns_the_sas_that_say_nothing_of_their_path() {
     let after = [gateway.out("out"), gateway.out("own")];
     assert_eq!((after[0].1.path_mtu, gateway.state().wire_mtu()), (1400, 1400));
     assert_eq!(before[0].0, after[0].0);
-    assert!(Arc::ptr_eq(&before[0].1.lease, &after[0].1.lease));
+    assert!(before[0].1.lease == after[0].1.lease);
     assert!(Arc::ptr_eq(&before[1].1, &after[1].1));
     let seen = gateway.snapshot().outbound(after[0].0).unwrap().path_mtu;
     assert_eq!((seen, gateway.state().generation()), (1400, generation + 1));
@@ -181,7 +179,7 @@ fn dummies_come_change_and_go_by_reload() {
         assert_eq!((report.sas_changed.len(), report.sas_unchanged), (changed, 2 - changed));
         let (new_slot, after) = gateway.out("out");
         assert_eq!((new_slot, after.dummy_every), (slot, seconds.map(Duration::from_secs)));
-        assert!(Arc::ptr_eq(&before.lease, &after.lease));
+        assert!(before.lease == after.lease);
     }
 }
 
@@ -209,27 +207,27 @@ fn a_replaced_key_comes_into_a_new_slot_and_the_old_one_may_still_be_open() {
 fn a_key_that_comes_back_goes_on_beyond_what_was_leased() {
     let mut gateway = Gateway::start(&plain_tunnel());
     let old = gateway.out("out").1;
-    take(&old.lease, 100);
+    take(old.lease.as_arc(), 100);
     gateway.reload(&sa("in", "inbound", 0x1002, 2, "")).unwrap();
     gateway.reload(&plain_tunnel()).unwrap();
     let new = gateway.out("out").1;
-    assert!(take(&new.lease, 1)[0] >= old.lease.granted());
+    assert!(take(new.lease.as_arc(), 1)[0] >= old.lease.granted());
 }
 
 #[test]
 fn an_orderly_restart_goes_on_with_the_next_number() {
     let mut gateway = Gateway::start(&plain_tunnel());
-    assert_eq!(take(&gateway.out("out").1.lease, 3), [1, 2, 3]);
+    assert_eq!(take(gateway.out("out").1.lease.as_arc(), 3), [1, 2, 3]);
     gateway.state().tables.inbound["in"].1.counters.floor.raise(SeqNum::new(77));
     gateway.state.take().unwrap().finish().unwrap();
     let mut state = start(gateway.dir.path(), &plain_tunnel()).unwrap();
-    assert_eq!(take(&state.tables.outbound["out"].1.lease, 1), [4]);
+    assert_eq!(take(state.tables.outbound["out"].1.lease.as_arc(), 1), [4]);
     assert_eq!(state.tables.inbound["in"].1.counters.floor.get(), SeqNum::new(77));
     // Without an orderly end the lease is skipped.
     let granted = state.tables.outbound["out"].1.lease.granted();
     drop(state);
     state = start(gateway.dir.path(), &plain_tunnel()).unwrap();
-    assert!(take(&state.tables.outbound["out"].1.lease, 1)[0] >= granted);
+    assert!(take(state.tables.outbound["out"].1.lease.as_arc(), 1)[0] >= granted);
 }
 
 #[test]
@@ -361,8 +359,8 @@ fn ten_thousand_sas_come_change_and_go_by_reload() {
     assert_eq!(gateway.snapshot().len(), (8001, 0));
     // A key that has gone may come back, and goes on beyond all that it was leased.
     gateway.reload(&many(0..10_001, 70_000, "")).unwrap();
-    assert!(take(&gateway.out("s0").1.lease, 1)[0] > 64);
-    assert_eq!(take(&gateway.out("s9000").1.lease, 1), [1]);
+    assert!(take(gateway.out("s0").1.lease.as_arc(), 1)[0] > 64);
+    assert_eq!(take(gateway.out("s9000").1.lease.as_arc(), 1), [1]);
 }
 
 #[test]
@@ -453,14 +451,14 @@ fn a_new_integrity_key_under_the_same_cipher_key_comes_into_force() {
     let report = gateway.reload(&text(9, 8)).unwrap();
     assert_eq!((report.sas_changed, report.sas_unchanged), (vec!["out".to_owned()], 1));
     let after = gateway.out("out").1;
-    assert!(Arc::ptr_eq(&before_out.lease, &after.lease), "no number comes twice");
-    assert!(!Arc::ptr_eq(&before_out.key, &after.key), "the old integrity key stays in use");
+    assert!(before_out.lease == after.lease, "no number comes twice");
+    assert!(before_out.key != after.key, "the old integrity key stays in use");
 
     let report = gateway.reload(&text(9, 10)).unwrap();
     assert_eq!((report.sas_changed, report.sas_unchanged), (vec!["in".to_owned()], 1));
     let after = inbound(&gateway);
-    assert!(Arc::ptr_eq(&before_in.counters, &after.counters), "nothing is accepted twice");
-    assert!(!Arc::ptr_eq(&before_in.key, &after.key), "the old integrity key stays in use");
+    assert!(before_in.counters == after.counters, "nothing is accepted twice");
+    assert!(before_in.key != after.key, "the old integrity key stays in use");
     assert!(gateway.reload(&text(9, 10)).unwrap().is_empty());
 }
 
@@ -489,8 +487,8 @@ fn an_sa_gets_the_driver_it_names_then_the_site_s_then_the_best() {
     gateway.reload(&(head + &named)).unwrap();
     assert_eq!(tiers(&gateway), (Tier::Portable, second));
     let (_, after) = gateway.out("out");
-    assert!(Arc::ptr_eq(&before.lease, &after.lease), "no number comes twice");
-    assert!(Arc::ptr_eq(&before.counters, &after.counters));
+    assert!(before.lease == after.lease, "no number comes twice");
+    assert!(before.counters == after.counters);
 
     gateway.reload(&plain_tunnel()).unwrap();
     assert_eq!(tiers(&gateway), (cpu.best(), cpu.best()));

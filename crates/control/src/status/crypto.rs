@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 
 use convoy_crypto::{Cpu, Suite, Tier};
-use convoy_engine::registry::{Driver, SelfTest, algorithm};
+use convoy_engine::registry::{Driver, Drivers, SelfTest, algorithm};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::suite::EspSuite;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA;
-use crate::drivers::Drivers;
 
-/// What cryptography there is.
+/// Tiers, algorithms and drivers of the cryptography.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CryptoReport {
     /// [`SCHEMA`].
@@ -35,7 +34,7 @@ pub struct CryptoReport {
 pub struct TierStatus {
     /// Name.
     pub name: String,
-    /// Whether this machine has it, and it is not denied.
+    /// True if this machine has it, and it is not denied.
     pub available: bool,
     /// CPU features it needs beyond those of the tiers it builds on.
     pub features: Vec<String>,
@@ -55,11 +54,11 @@ pub struct DriverStatus {
     /// `aead`, `cipher` or `mac`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether packets are worked on by the core that submits them.
+    /// True if packets are worked on by the core that submits them.
     pub synchronous: bool,
-    /// What becomes of it.
+    /// Use that is made of it.
     pub state: DriverState,
-    /// How its self-test ended.
+    /// Result of its self-test.
     pub self_test: String,
     /// SAs that have it now.
     pub sas: u64,
@@ -69,7 +68,7 @@ pub struct DriverStatus {
     pub failures: u64,
 }
 
-/// What becomes of a driver.
+/// Use that is made of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriverState {
@@ -99,12 +98,12 @@ impl DriverState {
     }
 }
 
-/// What a change of a driver's settings did.
+/// Effect of a change of a driver's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverChange {
     /// The driver as it is now.
     pub driver: DriverStatus,
-    /// How many SAs have another driver than before.
+    /// Number of SAs that have another driver than before.
     pub sas_changed: usize,
 }
 
@@ -139,7 +138,7 @@ pub fn crypto_report(
     }
 }
 
-/// What the SAs of one driver did.
+/// Counts of the SAs of one driver.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     sas: u64,
@@ -154,7 +153,7 @@ pub fn driver_status(name: &str, drivers: &Drivers, snapshot: &Snapshot) -> Opti
     Some(status(drivers, driver, work(snapshot).of(driver)))
 }
 
-/// What SAs did, by their algorithm and the tier of their key, which together tell the driver.
+/// Counts of SAs by their algorithm and the tier of their key, which together tell the driver.
 #[derive(Debug, Default)]
 struct WorkByTier(HashMap<(String, Tier), Work>);
 

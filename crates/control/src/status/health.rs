@@ -1,11 +1,11 @@
-//! What somebody should know of.
+//! Conditions that somebody should know of.
 
 use std::time::Duration;
 
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::sequence::SequenceLimits;
 
-use super::{Direction, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus};
+use super::{DirectionStatus, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus};
 
 /// An SA whose numbers end within this time is worth a warning.
 const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A loss is critical from this part of a direction's packets on; a smaller one is worth a warning.
 const CRITICAL_SHARE: f64 = 0.01;
 
-/// What a picture says of health.
+/// Parts of a picture that tell of health.
 pub(super) struct Seen<'a> {
     pub(super) sas: &'a [SaStatus],
     pub(super) drops: &'a [Drops],
@@ -24,7 +24,7 @@ pub(super) struct Seen<'a> {
     pub(super) growing: Vec<&'a str>,
     /// Interfaces that cannot be used, with the reason.
     pub(super) broken: &'a [String],
-    /// What the gateway can do without and has not, with the reason.
+    /// Facilities that the gateway can do without and has not, with the reason.
     pub(super) lacking: &'a [String],
     pub(super) leases: &'a Leases,
 }
@@ -36,12 +36,12 @@ impl Seen<'_> {
         drops.packets_per_second.filter(|rate| *rate > 0.0)
     }
 
-    /// How bad a loss is beside what passes.
-    fn weight(&self, lost: f64, way: Way) -> Level {
+    /// Severity of a loss beside what passes.
+    fn weight(&self, lost: f64, way: Traffic) -> Level {
         let rate = |flow: Flow| flow.packets_per_second.unwrap_or(0.0);
         let passed = match way {
-            Way::Outbound => rate(self.outbound),
-            Way::Either => rate(self.outbound) + rate(self.inbound),
+            Traffic::Outbound => rate(self.outbound),
+            Traffic::Either => rate(self.outbound) + rate(self.inbound),
         };
         if lost >= CRITICAL_SHARE * (lost + passed) { Level::Critical } else { Level::Warning }
     }
@@ -49,63 +49,63 @@ impl Seen<'_> {
 
 /// Of which direction packets of a reason are.
 #[derive(Clone, Copy)]
-enum Way {
+enum Traffic {
     Outbound,
     Either,
 }
 
 /// Packets that are lost for want of something, and what would be right.
-const WANTS: [(DropReason, Way, &str); 10] = [
+const WANTS: [(DropReason, Traffic, &str); 10] = [
     (
         DropReason::NoSa,
-        Way::Outbound,
+        Traffic::Outbound,
         "packets are dropped because their policy has no SA: add one, and name it in `sa_out`",
     ),
     (
         DropReason::SourceAbsent,
-        Way::Outbound,
+        Traffic::Outbound,
         "packets are dropped because the source address of their SA is no address of this host: another host \
          may send on the SA; `ip address` shows what this one has",
     ),
     (
         DropReason::AcquireTimeout,
-        Way::Outbound,
+        Traffic::Outbound,
         "packets wait in vain for an SA: whoever is to make SAs on demand brings none; the log names \
          the policy",
     ),
     (
         DropReason::AcquireFull,
-        Way::Outbound,
+        Traffic::Outbound,
         "more packets wait for an SA than there is room for: whoever is to make SAs on demand brings \
          none; the log names the policy",
     ),
     (
         DropReason::BypassImpossible,
-        Way::Either,
+        Traffic::Either,
         "packets are dropped that a policy lets pass unprotected: a wire side of sockets cannot send \
          them; route them past the plain interface, or use an interface as the wire side (`backend` \
          in [wire])",
     ),
     (
         DropReason::RingFull,
-        Way::Either,
+        Traffic::Either,
         "a worker does not keep up with what others hand to it: spread the SAs over more workers \
          (`worker` in [[sa]]), or give each worker a CPU of its own (`pin` in [workers])",
     ),
     (
         DropReason::NoFrame,
-        Way::Either,
+        Traffic::Either,
         "packets are dropped for want of frames: too many are under way at once",
     ),
     (
         DropReason::EngineRejected,
-        Way::Either,
+        Traffic::Either,
         "packets are dropped because the engine refuses them: please report this",
     ),
-    (DropReason::IoTxFailed, Way::Either, "packets cannot be sent"),
+    (DropReason::IoTxFailed, Traffic::Either, "packets cannot be sent"),
     (
         DropReason::IoTxTooBig,
-        Way::Either,
+        Traffic::Either,
         "packets cannot be sent because they are too long for the link: lower `path_mtu` of the SA, or \
          raise the link's MTU",
     ),
@@ -156,7 +156,7 @@ const TX_CAUSES: [(&str, &str); 5] = [
     ("tx-malformed", "their outer header does not suit the interface"),
 ];
 
-/// What somebody should know of.
+/// Finds conditions that somebody should know of.
 pub(super) fn health(seen: &Seen<'_>) -> Health {
     let mut found: Vec<(Level, String)> = Vec::new();
     for reason in seen.broken {
@@ -204,7 +204,7 @@ pub(super) fn health(seen: &Seen<'_>) -> Health {
     Health { level, reasons: found.into_iter().map(|(_, reason)| reason).collect() }
 }
 
-/// Why packets cannot be sent, as far as ports tell.
+/// Causes of packets that cannot be sent, as far as ports tell.
 fn tx_causes(growing: &[&str]) -> String {
     let mut text = String::new();
     for (counter, cause) in TX_CAUSES {
@@ -231,7 +231,7 @@ fn lifetime(sa: &SaStatus) -> Option<(Level, String)> {
 }
 
 fn numbers(sa: &SaStatus) -> Option<(Level, String)> {
-    let Direction::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
+    let DirectionStatus::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
         return None;
     };
     let is_soon = exhausted_in_s.is_some_and(|s| s < SOON.as_secs_f64());

@@ -1,4 +1,4 @@
-//! How a gateway is doing: typed, as JSON, and as text.
+//! Condition of a gateway: typed, as JSON, and as text.
 //!
 //! The JSON of these types is an interface: [`SCHEMA`] is its version. Fields may be added under one
 //! version; their meaning and unit do not change. Units are in the names: `_s` seconds, `_bytes`,
@@ -44,11 +44,12 @@ pub struct Status {
     pub site_file: String,
     /// Network namespace it runs in, if not its caller's.
     pub namespace: Option<String>,
-    /// Whether somebody should look after it.
+    /// Need for somebody to look after it.
     pub health: Health,
     /// CPU tier that new keys get.
     pub tier: String,
-    /// What does the cryptography beside the workers, as `engine` in the site file; none where workers do.
+    /// Executor of the cryptography beside the workers, as `engine` in the site file; none where workers
+    /// do it.
     #[serde(default)]
     pub engine: Option<String>,
     /// Generation of the published policies and SAs.
@@ -68,30 +69,30 @@ pub struct Status {
     pub counters: Vec<Count>,
     /// Worker threads.
     pub workers: u16,
-    /// What each of them has and did, in their order.
+    /// SAs and work of each of them, in their order.
     #[serde(default)]
     pub by_worker: Vec<WorkerStatus>,
-    /// Where sequence numbers are remembered.
+    /// Memory of sequence numbers.
     pub leases: Leases,
     /// SAs.
     pub sas: Vec<SaStatus>,
-    /// What keeps packets that policies protect from leaving in clear; none where the plain side is no TUN
-    /// interface.
+    /// Measures that keep packets that policies protect from leaving in clear; none where the plain side
+    /// is no TUN interface.
     #[serde(default)]
     pub leak_protection: Option<LeakProtection>,
-    /// What holds somebody who has taken the gateway over; absent until it has started.
+    /// Limits on somebody who has taken the gateway over; absent until it has started.
     #[serde(default)]
     pub confinement: Option<Confinement>,
 }
 
-/// What a gateway has given up for good.
+/// Rights that a gateway has given up for good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Whether the kernel refuses system calls that no gateway makes.
+    /// True if the kernel refuses system calls that no gateway makes.
     pub system_calls: bool,
     /// Version of the kernel's Landlock by which the gateway may use no files but those of its site.
     pub landlock: Option<u32>,
-    /// Why it may use others, if so.
+    /// Reason that it may use others, if so.
     pub no_landlock: Option<String>,
 }
 
@@ -112,22 +113,22 @@ impl Confinement {
     }
 }
 
-/// Whether packets that policies protect are kept from leaving in clear.
+/// Measures that keep packets that policies protect from leaving in clear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakProtection {
-    /// Whether they are.
+    /// True if they are in force.
     pub is_on: bool,
-    /// What is protected, or why nothing is, in words.
+    /// Traffic that is protected, or the reason that none is, in words.
     pub detail: String,
-    /// What became of packets that the kernel asks about; absent where it asks about none.
+    /// Fate of packets that the kernel asks about; absent where it asks about none.
     #[serde(default)]
     pub questions: Option<Questions>,
-    /// How full the kernel's table of connections is; absent where it tracks none.
+    /// Fill of the kernel's table of connections; absent where it tracks none.
     #[serde(default)]
     pub connections: Option<Connections>,
 }
 
-/// How full the kernel's table of connections (conntrack) is, in the gateway's network namespace.
+/// Fill of the kernel's table of connections (conntrack), in the gateway's network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
     /// Flows that the kernel tracks.
@@ -145,7 +146,7 @@ pub struct Questions {
     pub inbound: QuestionCounts,
 }
 
-/// What became of questions about packets of one direction.
+/// Fate of packets of one direction that the kernel asks about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuestionCounts {
     /// Packets that the kernel asked about; absent where `/proc` does not tell.
@@ -164,16 +165,16 @@ pub struct QuestionCounts {
     pub unread: Option<u64>,
 }
 
-/// Whether somebody should look after a gateway.
+/// Need for somebody to look after a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// How urgent.
+    /// Urgency.
     pub level: Level,
-    /// Why; empty when all is well.
+    /// Reasons for it; empty when all is well.
     pub reasons: Vec<String>,
 }
 
-/// How urgently somebody should look; fits the plug-ins of monitoring systems.
+/// Urgency of a look at the gateway; fits the plug-ins of monitoring systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
@@ -232,7 +233,7 @@ pub struct Flow {
 pub struct Drops {
     /// Name of the reason.
     pub reason: String,
-    /// What it means.
+    /// Meaning of the reason.
     pub help: String,
     /// Packets.
     pub packets: u64,
@@ -266,12 +267,12 @@ pub struct Count {
     pub value: u64,
 }
 
-/// Where sequence numbers are remembered.
+/// Memory of sequence numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leases {
     /// The state folder, if there is one.
     pub state_dir: Option<String>,
-    /// Why it cannot be written at present, if so.
+    /// Reason that it cannot be written at present, if so.
     pub failure: Option<String>,
 }
 
@@ -305,7 +306,7 @@ pub struct SaStatus {
     pub algorithm: String,
     /// CPU tier of its key.
     pub tier: String,
-    /// Whether the engine refused its key, for want of sessions, so that the worker does the cryptography.
+    /// True if the engine refused its key, for want of sessions, so that the worker does the cryptography.
     #[serde(default)]
     pub refused_by_engine: bool,
     /// Extended sequence numbers.
@@ -319,21 +320,21 @@ pub struct SaStatus {
     pub if_id: u32,
     /// The worker that owns it.
     pub worker: u16,
-    /// What went through.
+    /// Packets and bytes that went through.
     pub flow: Flow,
     /// Packets of this SA dropped for any reason.
     pub dropped: u64,
     /// Its lifetime; absent without limits.
     pub lifetime: Option<LifetimeStatus>,
-    /// What belongs to its direction.
+    /// Values of its direction.
     #[serde(flatten)]
-    pub direction: Direction,
+    pub direction: DirectionStatus,
 }
 
-/// How much of its lifetime an SA has used (RFC 4301 section 4.4.2.1).
+/// Used and remaining lifetime of an SA (RFC 4301 section 4.4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LifetimeStatus {
-    /// How far it is.
+    /// Stage of the lifetime.
     pub state: LifetimeState,
     /// Packets that passed.
     pub packets: u64,
@@ -345,7 +346,7 @@ pub struct LifetimeStatus {
     pub hard: LifetimeLeft,
 }
 
-/// How far an SA's lifetime is.
+/// Stage of an SA's lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LifetimeState {
@@ -357,7 +358,7 @@ pub enum LifetimeState {
     Expired,
 }
 
-/// What is left of each limit; absent where there is none.
+/// Remainder of each limit; absent where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LifetimeLeft {
     /// Packets.
@@ -370,10 +371,10 @@ pub struct LifetimeLeft {
     pub use_s: Option<f64>,
 }
 
-/// What belongs to an SA's direction.
+/// Values of an SA's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "direction", rename_all = "kebab-case")]
-pub enum Direction {
+pub enum DirectionStatus {
     /// It protects packets that leave.
     Outbound {
         /// Last sequence number used; before the first packet of a run, the last that an earlier one
@@ -427,7 +428,7 @@ pub struct PolicyStatus {
     pub upper: Option<String>,
     /// Of overlapping policies the lowest decides.
     pub priority: u32,
-    /// Whether the SA for packets that leave is made on demand.
+    /// True if the SA for packets that leave is made on demand.
     pub acquire: bool,
     /// Whose it is.
     pub origin: Origin,
@@ -437,7 +438,7 @@ pub struct PolicyStatus {
     pub direction: Option<PolicyDirection>,
     /// The database it is in; absent for the common one.
     pub spd: Option<String>,
-    /// Whether it decides about packets of the plain interface.
+    /// True if it decides about packets of the plain interface.
     pub decides: bool,
     /// The SA for packets that leave.
     pub sa_out: Option<String>,
@@ -447,22 +448,22 @@ pub struct PolicyStatus {
     pub spi_out: Option<String>,
     /// The SPIs of the SAs that packets may arrive through now.
     pub spi_in: Vec<String>,
-    /// What it decided about packets that leave.
+    /// Packets that leave and that it decided about.
     pub sent: Use,
-    /// What it decided about packets that arrived through SAs.
+    /// Packets that arrived through SAs and that it decided about.
     pub received: Use,
     /// Questions of the kernel that it decided, about packets that leave.
     #[serde(default)]
     pub asked_out: u64,
-    /// Those about packets that come in in clear.
+    /// Questions about packets that come in in clear.
     #[serde(default)]
     pub asked_in: u64,
-    /// Whether other policies use one of its SAs too, so that `sent` and `received` count for them as
+    /// True if other policies use one of its SAs too, so that `sent` and `received` count for them as
     /// well.
     pub shared: bool,
 }
 
-/// Who made an SA or a policy.
+/// Maker of an SA or a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -472,7 +473,7 @@ pub enum Origin {
     Daemon,
 }
 
-/// Which way the packets go that a policy decides about.
+/// Direction of the packets that a policy decides about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyDirection {
@@ -485,8 +486,8 @@ pub enum PolicyDirection {
     Forward,
 }
 
-/// What a policy has decided: since it came where it protects nothing, else through the SAs that it
-/// names now, since they came.
+/// Packets that a policy has decided about: since it came where it protects nothing, else through
+/// the SAs that it names now, since they came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     /// Packets.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::Cpu;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits, Usage};
-use convoy_ipsec::pipeline::{Now, WorkerCounters};
+use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec};
 use convoy_ipsec::selector;
 use convoy_ipsec::sequence::SequenceLimits;
@@ -15,7 +16,7 @@ use convoy_ipsec::snapshot::Snapshot;
 
 use super::health::{Seen, health};
 use super::{
-    Confinement, Count, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
+    Confinement, Count, DirectionStatus, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
     LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status,
     WorkerStatus,
 };
@@ -29,11 +30,11 @@ pub struct NamedCount<'a> {
     pub name: &'a str,
     /// Value.
     pub value: u64,
-    /// Whether it counts packets that the kernel dropped before they could be read.
+    /// True if it counts packets that the kernel dropped before they could be read.
     pub is_kernel_drop: bool,
 }
 
-/// What the status needs beyond the [`State`].
+/// Sources of the status beyond the [`State`].
 #[derive(Debug)]
 pub struct Inputs<'a> {
     /// Moment, in nanoseconds of the workers' monotonic clock.
@@ -46,13 +47,13 @@ pub struct Inputs<'a> {
     pub counts: &'a [NamedCount<'a>],
     /// Interfaces that cannot be used at present, each with the reason.
     pub broken: &'a [String],
-    /// What the gateway can do without and has not at present, each with the reason.
+    /// Facilities that the gateway can do without and has not at present, each with the reason.
     pub lacking: &'a [String],
-    /// What IKE daemons made, if they are served.
+    /// SAs and policies of IKE daemons, if they are served.
     pub daemons: Option<&'a Kernel>,
-    /// What keeps protected packets from leaving in clear.
+    /// Measures that keep protected packets from leaving in clear.
     pub leak_protection: Option<LeakProtection>,
-    /// What holds somebody who has taken the gateway over.
+    /// Limits on somebody who has taken the gateway over.
     pub confinement: Option<Confinement>,
 }
 
@@ -142,7 +143,7 @@ fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
     ports.chain(workers).map(|(name, value)| Count { name: name.to_owned(), value }).collect()
 }
 
-/// What each worker has and did.
+/// SAs and work of each worker.
 fn by_worker(inputs: &Inputs<'_>, sas: &[SaStatus]) -> Vec<WorkerStatus> {
     let mut workers: Vec<_> = (0..)
         .zip(inputs.workers)
@@ -157,8 +158,8 @@ fn by_worker(inputs: &Inputs<'_>, sas: &[SaStatus]) -> Vec<WorkerStatus> {
     for sa in sas {
         let Some(owner) = workers.get_mut(usize::from(sa.worker)) else { continue };
         match sa.direction {
-            Direction::Outbound { .. } => owner.outbound_sas += 1,
-            Direction::Inbound { .. } => owner.inbound_sas += 1,
+            DirectionStatus::Outbound { .. } => owner.outbound_sas += 1,
+            DirectionStatus::Inbound { .. } => owner.inbound_sas += 1,
         }
     }
     workers
@@ -194,8 +195,9 @@ fn flow(sampler: &mut Sampler, name: &str, now_ns: u64, (packets, bytes): (u64, 
 
 /// The last packet of a direction is the last of any of its SAs.
 fn latest(flow: Flow, sas: &[SaStatus], outbound: bool) -> Flow {
-    let same =
-        sas.iter().filter(|sa| matches!(sa.direction, Direction::Outbound { .. }) == outbound);
+    let same = sas
+        .iter()
+        .filter(|sa| matches!(sa.direction, DirectionStatus::Outbound { .. }) == outbound);
     let last = same.filter_map(|sa| sa.flow.last_packet_s).min_by(f64::total_cmp);
     Flow { last_packet_s: last, ..flow }
 }
@@ -285,7 +287,7 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
         flow,
         dropped: sa.counters.dropped.get(),
         lifetime: lifetime(&sa.lifetime, &sa.counters.usage, now_ns),
-        direction: Direction::Outbound {
+        direction: DirectionStatus::Outbound {
             sequence: used,
             left,
             exhausted_in_s: rate.map(|rate| left as f64 / rate),
@@ -324,7 +326,7 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
         flow: sa_flow(&sa.name, &sa.counters, now_ns, sampler),
         dropped: sa.counters.dropped.get(),
         lifetime: lifetime(&sa.lifetime, &sa.counters.usage, now_ns),
-        direction: Direction::Inbound {
+        direction: DirectionStatus::Inbound {
             replay_edge: sa.counters.floor.get().get(),
             replay_window: sa.replay_window,
             replayed: sa.counters.replayed.get(),

@@ -1,4 +1,4 @@
-//! What policies say, and how often they decided.
+//! Content of policies, and counts of their decisions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::site::{Action, Policy, Site, Upper};
 use crate::state::State;
 use crate::xfrm::Kernel;
 
-/// What policies of a site have decided: those that protect nothing by their own counters, the others by those of
+/// Counts of a site's policies: of those that protect nothing by their own counters, of the others by those of
 /// their SAs.
 #[derive(Debug, Default)]
 struct PolicyUses {
     policies: HashMap<(Arc<str>, Direction), Use>,
     questions: HashMap<(Arc<str>, Direction), u64>,
     sas: HashMap<(Arc<str>, Direction), (Spi, Use)>,
-    /// How many policies name an SA.
+    /// Number of policies that name an SA.
     named: HashMap<Arc<str>, usize>,
 }
 
@@ -84,7 +84,7 @@ impl PolicyUses {
     }
 }
 
-/// What went through an SA.
+/// Packets that went through an SA.
 fn used(counters: &SaCounters, now_ns: u64) -> Use {
     let last = counters.last_packet_ns.get();
     Use::new(counters.packets.get(), counters.bytes.get(), last, now_ns)

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 /// Time over which rates are averaged, in nanoseconds.
 const SPAN_NS: u64 = 5_000_000_000;
 
-/// How long a counter is remembered that nobody looks at, in nanoseconds.
+/// Time that a counter is remembered that nobody looks at, in nanoseconds.
 const KEPT_NS: u64 = 60_000_000_000;
 
 /// Samples closer to each other than this are taken as one.

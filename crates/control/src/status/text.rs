@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::{
-    CryptoReport, Direction, DriverChange, DriverState, DriverStatus, LeakProtection, LifetimeLeft,
-    LifetimeState, LifetimeStatus, Origin, PolicyDirection, PolicyReport, PolicyStatus, Questions,
-    SaReport, SaStatus, Status, Use, WorkerStatus,
+    CryptoReport, DirectionStatus, DriverChange, DriverState, DriverStatus, LeakProtection,
+    LifetimeLeft, LifetimeState, LifetimeStatus, Origin, PolicyDirection, PolicyReport,
+    PolicyStatus, Questions, SaReport, SaStatus, Status, Use, WorkerStatus,
 };
 use crate::state::ReloadReport;
 
@@ -230,7 +230,13 @@ fn sa_table(sas: &[SaStatus]) -> String {
     for sa in sas {
         let mut row = common(sa);
         match sa.direction {
-            Direction::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } => {
+            DirectionStatus::Outbound {
+                sequence,
+                left,
+                exhausted_in_s,
+                leased_until,
+                path_mtu,
+            } => {
                 row.extend([
                     count(left),
                     leased(sequence, leased_until),
@@ -241,7 +247,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
                 row.extend(rest(sa));
                 outbound.row(row);
             }
-            Direction::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
+            DirectionStatus::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
                 let window =
                     if replay_window == 0 { "off".to_owned() } else { replay_window.to_string() };
                 row.extend([replay_edge.to_string(), window, count(replayed), count(icv_failures)]);
@@ -259,7 +265,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
     out
 }
 
-/// How many numbers may be used before the next lease; of an SA without leases nothing.
+/// Count of numbers that may be used before the next lease; `-` for an SA without leases.
 fn leased(sequence: u64, leased_until: u64) -> String {
     match leased_until {
         u64::MAX => "-".to_owned(),
@@ -267,7 +273,7 @@ fn leased(sequence: u64, leased_until: u64) -> String {
     }
 }
 
-/// What is left until an SA ends, or until it should be replaced if it never ends by itself.
+/// Remainder until an SA ends, or until it should be replaced if it never ends by itself.
 fn life(lifetime: Option<&LifetimeStatus>) -> String {
     let Some(lifetime) = lifetime else { return "no limit".to_owned() };
     let parts = |left: &LifetimeLeft| {
@@ -506,7 +512,7 @@ impl Table {
     }
 }
 
-/// Whether a cell is a number, perhaps with a unit, or stands for one.
+/// True if a cell is a number, perhaps with a unit, or stands for one.
 fn is_number(cell: &str) -> bool {
     let digits = |c: char| c.is_ascii_digit() || c == ' ' || c == '.';
     let unit = cell.trim_start_matches(digits);

@@ -1,4 +1,4 @@
-//! What would help a packet that is dropped.
+//! Advice on a packet that is dropped.
 
 use convoy_ipsec::drop_reason::DropReason;
 
@@ -9,7 +9,7 @@ use crate::status::Origin;
 pub(super) const ON_WAITING: &str = "whoever makes SAs on demand is asked for one: if none comes within seconds, look at the log of the \
      IKE daemon, or add the SA to the site file and reload";
 
-/// What would help, if anything but another packet would.
+/// Remedy, if anything but another packet would help.
 pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'static str> {
     let is_daemons = policy.is_some_and(|policy| policy.origin == Origin::Daemon);
     Some(match reason {

@@ -1,4 +1,4 @@
-//! What the host does with a packet before the gateway sees it, or instead.
+//! Way of a packet through the host before the gateway sees it, or instead.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{Reason, Trace, Verdict};
 
-/// How a packet goes through the host: by leak protection's prefixes, by what policies say of it where the kernel asks,
+/// Way of a packet through the host: by leak protection's prefixes, by what policies say of it where the kernel asks,
 /// and by the route that it takes then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostWay {
-    /// Whether the host sends it itself.
+    /// True if the host sends it itself.
     pub is_own: bool,
     /// The interface that it comes in by; absent for a packet of the host itself, and where that is not known.
     pub from_link: Option<String>,
-    /// What leak protection knows of its addresses.
+    /// Class of its addresses for leak protection.
     pub prefixes: Prefixes,
-    /// What was decided about it, by its prefixes or by policies that the kernel asks.
+    /// Verdict on it, by its prefixes or by policies that the kernel asks.
     pub decision: Decision,
     /// The mark that it bears then, and its mask, such as `0x00200000/0x00700000`; absent without one.
     pub mark: Option<String>,
     /// The route that it takes; absent where there is none, or it is dropped before.
     pub route: Option<RouteTaken>,
-    /// Why there is no route, in words.
+    /// Reason that there is no route, in words.
     pub refused: Option<String>,
-    /// What becomes of it on the host.
+    /// Outcome on the host.
     pub fate: Fate,
 }
 
-/// What leak protection knows of a packet's addresses.
+/// Class of a packet's addresses for leak protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Prefixes {
@@ -48,7 +48,7 @@ pub enum Prefixes {
     Admitted,
 }
 
-/// What was decided.
+/// Verdict on a packet, by prefixes or by policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decision {
@@ -73,7 +73,7 @@ pub struct RouteTaken {
     pub table: u32,
 }
 
-/// What becomes of a packet on the host.
+/// Outcome for a packet on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
@@ -94,7 +94,7 @@ pub enum Fate {
 }
 
 impl HostWay {
-    /// Whether the gateway sees the packet.
+    /// True if the gateway sees the packet.
     const fn reaches_gateway(&self) -> bool {
         matches!(self.fate, Fate::IntoTunnel)
     }

@@ -1,4 +1,5 @@
-//! What would become of a packet, and why: the answer to `convoy trace`. Nothing is sent.
+//! Outcome for a packet that might come, with the reasons: the answer to `convoy trace`. Nothing is
+//! sent.
 
 mod advice;
 mod host;
@@ -6,13 +7,13 @@ mod text;
 
 use std::net::IpAddr;
 
-use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, SaSlot};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{PolicyAction, SpdId};
-use convoy_ipsec::trace::{self, Outcome, Packet, Way};
+use convoy_ipsec::trace::{self, Outcome, Packet, PacketTrace};
 use convoy_wire::{FlowKey, IpVersion, Ports, Protocol, Spi};
 use serde::{Deserialize, Serialize};
 
@@ -45,18 +46,18 @@ pub struct Question {
     pub if_id: u32,
 }
 
-/// What would become of it.
+/// Outcome for a packet that might come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The packet.
     pub packet: Question,
-    /// What becomes of it.
+    /// Treatment of the packet.
     pub verdict: Verdict,
-    /// Why it is dropped, if it is.
+    /// Cause of the drop, if it is dropped.
     pub reason: Option<Reason>,
-    /// What would help, if something is wrong.
+    /// Remedy, if something is wrong.
     pub advice: Option<String>,
     /// The policy that decides about it; absent when none does.
     pub policy: Option<PolicyUsed>,
@@ -65,13 +66,13 @@ pub struct Trace {
     /// Of a packet that goes on into another tunnel: what becomes of it there.
     #[serde(default)]
     pub onward: Option<Box<Self>>,
-    /// How the host leads it; absent for a packet that arrives through an SA, and where the gateway forwards past the
+    /// Way through the host; absent for a packet that arrives through an SA, and where the gateway forwards past the
     /// host.
     #[serde(default)]
     pub host: Option<HostWay>,
 }
 
-/// What becomes of a packet.
+/// Treatment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Verdict {
@@ -84,7 +85,7 @@ pub enum Verdict {
     Fragmented {
         /// The longest fragment that passes, in bytes.
         room_bytes: usize,
-        /// How many there are.
+        /// Number of fragments.
         pieces: usize,
     },
     /// It goes on to the plain side.
@@ -104,12 +105,12 @@ pub enum Verdict {
     Dropped,
 }
 
-/// Why a packet is dropped.
+/// Cause of a drop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// Name of the reason, as `convoy status` counts it.
     pub name: String,
-    /// What it means.
+    /// Meaning of the cause.
     pub help: String,
 }
 
@@ -162,7 +163,7 @@ pub struct SaUsed {
 /// Works out what would become of a packet at `now`.
 ///
 /// # Errors
-/// What is wrong with the question, in words.
+/// Says what is wrong with the question, in words.
 pub fn trace(
     state: &State,
     daemons: Option<&Kernel>,
@@ -247,10 +248,10 @@ fn interface(state: &State, if_id: u32) -> Result<(InterfaceId, SpdId), String> 
         .ok_or_else(|| format!("no [[xfrm.interface]] of the site file has if_id {if_id}"))
 }
 
-/// What selectors match of a packet.
+/// Fields of a packet that selectors match.
 ///
 /// # Errors
-/// What is wrong with the question, in words.
+/// Says what is wrong with the question, in words.
 pub fn flow(packet: &Question) -> Result<FlowKey, String> {
     let protocol = Protocol(packet.protocol);
     let is_icmp = matches!(protocol, Protocol::ICMP | Protocol::ICMPV6);
@@ -306,7 +307,7 @@ fn policy_used(
     daemons: Option<&Kernel>,
     picture: &Snapshot,
     spd: SpdId,
-    way: &Way,
+    way: &PacketTrace,
 ) -> Option<PolicyUsed> {
     let decision = way.decision?;
     let policy = picture.spd_of(spd)?.policy(decision.id)?;

@@ -25,7 +25,7 @@ impl Text for Trace {
     }
 }
 
-/// What becomes of a packet on one side.
+/// Writes the treatment of a packet on one side.
 fn way(trace: &Trace, out: &mut String) {
     let _ = match &trace.policy {
         Some(policy) => {
@@ -63,7 +63,7 @@ fn way(trace: &Trace, out: &mut String) {
     }
 }
 
-/// How the host leads it.
+/// Writes the way of a packet through the host.
 fn host(out: &mut String, way: &HostWay) {
     let comes = match &way.from_link {
         _ if way.is_own => "sent by the host itself".to_owned(),

@@ -18,7 +18,7 @@ pub use spi_class::SpiClass;
 
 /// Seconds that a larval SA waits for its keys (`net.core.xfrm_acq_expires` of a kernel).
 pub const LARVAL_SECONDS: u64 = 30;
-/// How many there can be; a kernel's limit is its memory.
+/// Maximum number of SAs; a kernel's limit is its memory.
 const SAS_MAX: usize = 1 << 20;
 
 /// The SAs that daemons made.
@@ -28,24 +28,24 @@ pub struct Associations {
     stored: BTreeMap<u64, Association>,
     /// By protocol and SPI, the newest last; those that have none yet are not here.
     by_spi: HashMap<(SaProtocol, Spi), Vec<u64>>,
-    /// Those that are larval.
+    /// Larval SAs.
     larval: Larval,
-    /// When the next one comes.
+    /// Number of the next SA.
     next: u64,
 }
 
 /// An SA and how far it is.
 #[derive(Debug)]
 pub struct Association {
-    /// When it came: later ones have higher numbers.
+    /// Number in the order of arrival: later ones have higher numbers.
     pub number: u64,
-    /// What it is.
+    /// The SA as the XFRM protocol describes it.
     pub sa: Sa,
-    /// Whether it has no keys yet.
+    /// True if it has no keys yet.
     pub is_larval: bool,
-    /// Where workers see it; larval ones they do not.
+    /// Position in the workers' picture; `None` for a larval SA.
     pub placed: Option<Placed>,
-    /// Where daemons were last told that its packets come from, and when in seconds since 1970.
+    /// Source of its packets that daemons were last told, and the time of that in seconds since 1970.
     pub mapped: Option<(SocketAddr, u64)>,
 }
 
@@ -55,12 +55,12 @@ impl Association {
     }
 }
 
-/// Whether a request or packet with this mark means an SA.
+/// True if a request or packet with this mark means an SA.
 fn takes(sa: &Sa, mark: Mark) -> bool {
     sa.mark.matches(mark.value & mark.mask)
 }
 
-/// What an addition did.
+/// Result of an addition.
 #[derive(Debug)]
 pub struct Added<'a> {
     /// The SA as it is now.
@@ -76,7 +76,7 @@ impl Associations {
         Self { larval: Larval::for_workers(workers), ..Self::default() }
     }
 
-    /// How many larval SAs hold an SPI of a class, whose divisor is the number of workers.
+    /// Number of larval SAs that hold an SPI of a class, whose divisor is the number of workers.
     #[must_use]
     pub fn waiting_in(&self, class: SpiClass) -> usize {
         self.larval.with_spi(class)
@@ -306,7 +306,7 @@ impl Associations {
         older.next_back().map(|(_, found)| found)
     }
 
-    /// Whether a new SA of this identity would be refused.
+    /// Checks that a new SA of this identity would not be refused.
     ///
     /// # Errors
     /// `EEXIST`.
@@ -369,13 +369,13 @@ impl Associations {
         self.stored.range(..end).rev().map(|(at, found)| (*at, found))
     }
 
-    /// How many there are, larval ones included.
+    /// Number of SAs, larval ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.stored.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no SA.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stored.is_empty()
@@ -429,7 +429,7 @@ fn begun(mut sa: Sa, now: u64) -> Sa {
     sa
 }
 
-/// What is there before an SPI is found: it has no direction yet.
+/// Larval SA before an SPI is found: it has no direction yet.
 fn waiting(request: &AllocSpi, now: u64) -> Sa {
     Sa { direction: None, ..request.larval(None, LARVAL_SECONDS, now) }
 }
@@ -479,7 +479,7 @@ mod tests {
         outcome.err().map(|refusal| refusal.errno)
     }
 
-    /// What daemons do for an inbound SA: an SPI first, then `UPDSA` with the keys.
+    /// Steps of daemons for an inbound SA: an SPI first, then `UPDSA` with the keys.
     #[test]
     fn a_larval_sa_gets_its_keys_by_an_update_only() {
         let mut sas = Associations::default();

@@ -1,4 +1,4 @@
-//! What a kernel keeps for IKE daemons, kept here: the databases behind the XFRM protocol.
+//! Databases behind the XFRM protocol, which a kernel keeps for IKE daemons, kept here.
 //!
 //! These are the desired state as daemons see it, down to numbers, order and refusals; what workers
 //! see is made of it. Only [`Server`] has sockets: it brings to a [`Service`] what daemons ask.

@@ -1,6 +1,6 @@
 //! One moment, in the two clocks that matter.
 
-use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::clock::Now;
 
 const NS: u64 = 1_000_000_000;
 

@@ -7,7 +7,7 @@ use convoy_xfrm::{
     Usage,
 };
 
-/// How many there can be; a kernel's limit is its memory.
+/// Maximum number of policies; a kernel's limit is its memory.
 const POLICIES_MAX: usize = 1 << 20;
 
 /// The policies that daemons made.
@@ -20,14 +20,14 @@ pub struct Policies {
     stored: BTreeMap<u64, Policy>,
     by_name: HashMap<Name, u64>,
     by_index: HashMap<u32, u64>,
-    /// Where the search for the next number begins: kernels go up in steps of 8.
+    /// Start of the search for the next number: kernels go up in steps of 8.
     next_index: u32,
-    /// When the next policy comes.
+    /// Place of the next policy in the order of arrival.
     next: u64,
     counts: Counts,
 }
 
-/// How many policies there are of each direction.
+/// Number of policies of each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// To this host.
@@ -48,7 +48,7 @@ impl Counts {
     }
 }
 
-/// What an addition did.
+/// Result of an addition.
 #[derive(Debug)]
 pub struct Changed<'a> {
     /// The policy as it is now.
@@ -57,7 +57,7 @@ pub struct Changed<'a> {
     pub before: Option<Policy>,
 }
 
-/// What no two policies share.
+/// Properties that together no two policies share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Name {
     selector: Selector,
@@ -79,7 +79,7 @@ impl Name {
     }
 }
 
-/// What a policy's number says of its direction: its lowest three bits.
+/// Direction as a policy's number says it: its lowest three bits.
 const fn direction_bits(direction: PolicyDirection) -> u32 {
     match direction {
         PolicyDirection::In => 0,
@@ -225,7 +225,7 @@ impl Policies {
         self.stored.range(..end).rev().map(|(at, policy)| (*at, policy))
     }
 
-    /// How many there are.
+    /// Number of policies of each direction.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts

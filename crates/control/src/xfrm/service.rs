@@ -1,13 +1,14 @@
-//! What stands behind the XFRM socket, as the socket sees it.
+//! Service behind the XFRM socket, as the socket sees it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use convoy_host::Mark;
 use convoy_xfrm::{Address, Datagram, Group, Refusal, Request, SaDump};
 
-use crate::site::{ExemptMark, Marks};
+use crate::site::Marks;
 
-/// Who asks: a connection, which stands for one netlink socket.
+/// Process that asks: a connection, which stands for one netlink socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     /// The process that connected (`SO_PEERCRED`).
@@ -18,7 +19,7 @@ pub struct Client {
     pub command: Arc<str>,
 }
 
-/// What follows from a request.
+/// Consequences of a request.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// Messages for who asked, before the acknowledgement; each in a datagram of its own.
@@ -29,7 +30,7 @@ pub struct Answer {
     pub dump: Option<Cursor>,
 }
 
-/// How far a dump is.
+/// Progress of a dump.
 #[derive(Debug)]
 pub enum Cursor {
     /// Of SAs: those that are asked for, and behind which it goes on.
@@ -38,7 +39,7 @@ pub enum Cursor {
     Policies(Option<u64>),
 }
 
-/// What stands behind the socket: a kernel's databases and what they bring about.
+/// Databases of a kernel behind the socket, and what they bring about.
 pub trait Service: Send + Sync {
     /// Carries out a request. When this returns, every worker sees what has changed.
     ///
@@ -59,11 +60,11 @@ pub trait Service: Send + Sync {
     /// (`UDP_ENCAP_ESPINUDP` is 2), or gives it back, if `encap` is 0.
     ///
     /// # Errors
-    /// What is not possible, as `setsockopt` would say it.
+    /// Refuses what is not possible, as `setsockopt` would say it.
     fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal>;
 
     /// The mark of sockets that a daemon exempts from policies.
-    fn exempt_mark(&self) -> ExemptMark {
+    fn exempt_mark(&self) -> Mark {
         Marks::default().exempt
     }
 }

@@ -3,14 +3,13 @@
 use convoy_crypto::{
     Cipher, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, MacAlg, SecretBytes, Suite,
 };
+use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::AhSuite;
 use convoy_xfrm::names::{self, Known};
 use convoy_xfrm::{Aead, Algorithm, AlgorithmName, Errno, Key, Refusal, SaProtocol, Transform};
 
-use crate::site::{KeyMaterial, KeyMisfit};
-
-/// What an SA of this protocol with these algorithms uses.
+/// Protocol and keys of an SA with these algorithms.
 ///
 /// # Errors
 /// As a kernel: `ENOSYS` for an algorithm that Convoy does not have, `EPROTONOSUPPORT` for a protocol,
@@ -19,7 +18,7 @@ use crate::site::{KeyMaterial, KeyMisfit};
 pub fn key_material(
     protocol: SaProtocol,
     transform: &Transform,
-) -> Result<(IpsecProtocol, KeyMaterial), Refusal> {
+) -> Result<(IpsecProtocol, SaKeyMaterial), Refusal> {
     let protocol = match protocol {
         SaProtocol::Esp => IpsecProtocol::Esp,
         SaProtocol::Ah => IpsecProtocol::Ah,
@@ -42,7 +41,7 @@ pub fn key_material(
         AhSuite::new(suite).map_err(|error| invalid(error.to_string()))?;
     }
     let secret = |key: Option<&Key>| SecretBytes::copy_from(key.map_or(&[][..], Key::expose));
-    let keys = KeyMaterial::with_integrity(suite, secret(cipher), secret(integrity));
+    let keys = SaKeyMaterial::with_integrity(suite, secret(cipher), secret(integrity));
     keys.map(|keys| (protocol, keys)).map_err(|misfit| match misfit {
         // It names the suite.
         KeyMisfit::Suite(unfit) => invalid(unfit.to_string()),
@@ -173,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What strongSwan 5.9 and Libreswan 4.10 send, for each algorithm that both have.
+    /// Algorithms as strongSwan 5.9 and Libreswan 4.10 send them, for each one that both have.
     #[test]
     fn what_daemons_send_is_the_suite_they_mean() {
         let (esp, ah) = (SaProtocol::Esp, SaProtocol::Ah);

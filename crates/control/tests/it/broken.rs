@@ -43,7 +43,7 @@ fn every_broken_file_gives_one_error_with_place_and_remedy() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n\n"));
 }
 
-/// What is wrong with what is said about a broken file.
+/// Fault in the error message about a broken file; `None` if there is none.
 fn complaint(file: &Path) -> Option<String> {
     let (line, fragment) = expectation(file);
     let (_dir, copy) = copied(file);

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use convoy_control::lease::{
     InboundRequest, LeaseError, LeaseEvent, LeaseKeeper, Machine, OutboundRequest,
 };
-use convoy_control::site::KeyMaterial;
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::key::SaKeyMaterial;
 
 fn open(dir: &Path) -> Result<LeaseKeeper, LeaseError> {
     open_on(dir, &machine(Some(1), Some(2)))
 }
 
-fn key(number: u8) -> KeyMaterial {
+fn key(number: u8) -> SaKeyMaterial {
     let bytes = SecretBytes::copy_from(&[number; 20]);
-    KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+    SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
 }
 
 /// The next number of key 1, leasing from it.
@@ -145,7 +145,7 @@ fn a_folder_that_is_missing_is_an_error_that_names_it() {
     );
 }
 
-/// What a keeper tells, in order.
+/// Keeper of a folder, and its events in order.
 fn open_telling(dir: &Path) -> (LeaseKeeper, std::sync::mpsc::Receiver<LeaseEvent>) {
     let (tell, told) = std::sync::mpsc::channel();
     let ours = machine(Some(1), Some(2));
@@ -173,7 +173,7 @@ impl Used {
     }
 }
 
-/// Who has removed the lock file has not unlocked the folder.
+/// Removal of the lock file does not unlock the folder.
 #[test]
 fn a_second_gateway_is_refused_also_when_the_lock_file_was_deleted() {
     let dir = tempfile::tempdir().unwrap();
@@ -197,7 +197,7 @@ fn a_folder_whose_lock_file_is_locked_is_in_use() {
     open(dir.path()).unwrap();
 }
 
-/// What somebody does to a folder under a running gateway.
+/// Change made to a folder under a running gateway.
 type Damage = fn(&Path);
 
 fn empty(dir: &Path) {
@@ -333,7 +333,7 @@ fn a_folder_that_was_emptied_while_nobody_used_it_is_not_taken_for_a_new_one() {
     assert!(matches!(error, LeaseError::Emptied { .. }), "{error}");
 }
 
-/// What tells one machine from another, as files say it.
+/// Identity of a machine, as files say it.
 fn machine(id: Option<u8>, board: Option<u8>) -> Machine {
     let folder = tempfile::tempdir().unwrap();
     let paths = ["id", "board"].map(|name| folder.path().join(name));
@@ -349,7 +349,7 @@ fn open_on(dir: &Path, machine: &Machine) -> Result<LeaseKeeper, LeaseError> {
     LeaseKeeper::open_on(dir, machine, |event| panic!("{event:?}"))
 }
 
-/// What a folder holds but for who locked it last.
+/// Files of a folder, without the one that says who locked it last.
 fn content(dir: &Path) -> Vec<Vec<u8>> {
     ["hash-key", "leases-a", "leases-b"].map(|name| std::fs::read(dir.join(name)).unwrap()).into()
 }
@@ -419,7 +419,7 @@ fn a_copy_of_a_folder_is_refused_and_a_folder_that_was_renamed_goes_on() {
     assert_eq!(next(&keeper), 1, "nothing was used, and the end was orderly");
 }
 
-/// Where nothing could be read, the first machine that says something has it.
+/// The folder goes to the first machine that has an identity, if none could be read before.
 #[test]
 fn a_folder_that_is_tied_to_no_machine_is_tied_to_the_first_one_and_it_is_said() {
     let dir = tempfile::tempdir().unwrap();

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use convoy_control::lease::{LeaseEvent, LeaseKeeper, OutboundRequest};
-use convoy_control::site::KeyMaterial;
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 
@@ -43,7 +43,7 @@ fn child(folder: &Path, bursts: u64) {
     let keys: Vec<_> = (0..KEYS as u8)
         .map(|n| {
             let bytes = SecretBytes::copy_from(&[n; 20]);
-            KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+            SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
         })
         .collect();
     let requests: Vec<_> =
@@ -67,7 +67,7 @@ fn child(folder: &Path, bursts: u64) {
     keeper.finish().unwrap();
 }
 
-/// What the parent knows of a key.
+/// Record that the parent has of a key.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     last: u64,

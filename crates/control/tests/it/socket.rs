@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoy_control::client::{Client, ClientError, Target};
-use convoy_control::drivers::Drivers;
 use convoy_control::protocol::{Answer, DriverSetting, Request};
 use convoy_control::server::{Gateway, Server, ServerError};
 use convoy_control::state::ReloadReport;
@@ -17,6 +16,7 @@ use convoy_control::status::{
 };
 use convoy_control::trace::{Question, Trace};
 use convoy_crypto::Cpu;
+use convoy_engine::registry::Drivers;
 use convoy_ipsec::snapshot::Snapshot;
 use zeroize::Zeroizing;
 

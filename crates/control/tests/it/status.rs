@@ -7,8 +7,8 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State};
 use convoy_control::status::{
-    Direction, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler, Status, Text, Use,
-    observe, policy_report, sa_report,
+    DirectionStatus, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler, Status, Text,
+    Use, observe, policy_report, sa_report,
 };
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
@@ -139,7 +139,8 @@ fn rates_ages_and_numbers_left_are_told() {
     let snapshot = bench.state.published().current();
     let lease = snapshot.outbound_sas().next().unwrap().1.lease.clone();
     let mut counter =
-        SequenceCounter::claim(lease, SeqNum::new(0), SequenceLimits::new(false)).unwrap();
+        SequenceCounter::claim(lease.as_arc().clone(), SeqNum::new(0), SequenceLimits::new(false))
+            .unwrap();
     counter.reserve(100).unwrap().for_each(drop);
     bench.pass(100);
     snapshot.outbound_sas().next().unwrap().1.counters.sequence.set(100);
@@ -147,7 +148,7 @@ fn rates_ages_and_numbers_left_are_told() {
     assert_eq!(status.outbound.packets_per_second, Some(100.0));
     assert_eq!(status.outbound.bits_per_second, Some(800_000.0));
     assert_eq!(status.outbound.last_packet_s, Some(0.5));
-    let Direction::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } =
+    let DirectionStatus::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } =
         status.sas[0].direction
     else {
         panic!()
@@ -168,15 +169,15 @@ fn the_last_number_is_one_that_was_sent() {
     let last = SequenceLimits::new(false).hard;
     sa.lease.grant(last.get() + 1);
     let shown = |bench: &mut Bench| match bench.look(0).sas[0].direction {
-        Direction::Outbound { sequence, left, .. } => (sequence, left),
-        Direction::Inbound { .. } => panic!(),
+        DirectionStatus::Outbound { sequence, left, .. } => (sequence, left),
+        DirectionStatus::Inbound { .. } => panic!(),
     };
     assert_eq!(shown(&mut bench), (0, last.get()));
 
     // A key that was in use before goes on where the stored numbers end.
     let start = SeqNum::new(last.get() - 3);
     let limits = SequenceLimits::new(false);
-    let mut counter = SequenceCounter::claim(sa.lease.clone(), start, limits).unwrap();
+    let mut counter = SequenceCounter::claim(sa.lease.as_arc().clone(), start, limits).unwrap();
     for number in start.get()..=last.get() {
         assert_eq!(counter.next().unwrap().into_number().get(), number);
         sa.counters.sequence.set(number);
@@ -195,14 +196,15 @@ fn numbers_of_earlier_runs_are_shown_before_the_first_packet() {
     let snapshot = first.state.published().current();
     let lease = snapshot.outbound_sas().next().unwrap().1.lease.clone();
     let limits = SequenceLimits::new(false);
-    let mut counter = SequenceCounter::claim(lease, SeqNum::new(0), limits).unwrap();
+    let mut counter =
+        SequenceCounter::claim(lease.as_arc().clone(), SeqNum::new(0), limits).unwrap();
     counter.reserve(100).unwrap().for_each(drop);
     drop((counter, snapshot));
     let Bench { dir, state, .. } = first;
     drop(state);
 
     let mut second = Bench::in_folder(dir, SITE);
-    let Direction::Outbound { sequence, left, .. } = second.look(0).sas[0].direction else {
+    let DirectionStatus::Outbound { sequence, left, .. } = second.look(0).sas[0].direction else {
         panic!()
     };
     assert!(sequence >= 100, "{sequence}");

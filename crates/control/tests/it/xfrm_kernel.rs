@@ -105,7 +105,7 @@ fn direction() -> impl Strategy<Value = PolicyDirection> {
     prop::sample::select(vec![PolicyDirection::In, PolicyDirection::Out, PolicyDirection::Forward])
 }
 
-/// What names a policy beside its selector.
+/// Properties that name a policy beside its selector.
 fn narrowed() -> impl Strategy<Value = (Mark, u32, Option<PolicyType>)> {
     let mark = prop_oneof![
         3 => Just(Mark::default()),
@@ -251,7 +251,7 @@ fn show(policy: &Policy) -> Policy {
     timeless(policy.clone())
 }
 
-/// What is asked of SAs.
+/// Request about SAs.
 #[derive(Clone, Debug)]
 enum SaStep {
     Allocate(AllocSpi),

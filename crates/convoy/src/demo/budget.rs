@@ -1,8 +1,8 @@
-//! How the time is split.
+//! Division of the time.
 
 use std::time::Duration;
 
-/// How long each phase takes; together no longer than what was asked for.
+/// Time of each phase; together no longer than what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget {
     pub(super) baseline: Duration,

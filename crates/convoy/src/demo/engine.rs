@@ -10,7 +10,7 @@ use convoy_engine::registry::{Purpose, Registry};
 use convoy_runtime::EngineStats;
 use serde::Serialize;
 
-/// What does the cryptography of a demonstration's gateways.
+/// Choice of what does the cryptography of a demonstration's gateways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// The workers themselves, at once.
@@ -86,7 +86,7 @@ pub(super) fn section(engine: &Engine, faults: &[ModelFault]) -> String {
     }
 }
 
-/// What the engines of both gateways did.
+/// Counts of the engines of both gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Engines {
     /// Packets that they were given.

@@ -32,7 +32,7 @@ pub(super) struct Folder {
     lock: File,
 }
 
-/// What the pair of gateways shall be.
+/// Settings of the pair of gateways.
 #[derive(Clone, Debug)]
 pub(super) struct SiteOptions {
     /// Outer address and inner network of each.
@@ -169,7 +169,7 @@ impl Folder {
         Ok(())
     }
 
-    /// What `convoy init` would write, and what only a demonstration needs.
+    /// Text that `convoy init` would write, with what only a demonstration needs.
     fn site_text(&self, name: &str, text: &str, crypto: &str) -> anyhow::Result<String> {
         let state = format!("state_dir = \"{name}.state\"\n");
         let (head, tail) = text.split_once(&state).context("a site file without state folder")?;

@@ -17,12 +17,12 @@ use convoy_lab::{Namespace, Program, Topology};
 use super::folder::{Folder, NAMES};
 use crate::interrupt::Interrupt;
 
-/// How long a gateway may take until traffic can flow. This and the next only guard against hanging;
+/// Longest time until traffic can flow. This and the next only guard against hanging;
 /// a busy machine takes long.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long it may take to end.
+/// Longest time that its end may take.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// How long it may take to die after it has closed its socket.
+/// Longest time until it dies after it has closed its socket.
 const DEATH_LIMIT: Duration = Duration::from_secs(2);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -67,12 +67,12 @@ impl Gateways {
         self.0.iter_mut().try_for_each(Gateway::check)
     }
 
-    /// Whether both live.
+    /// True if both live.
     pub(super) fn live(&mut self) -> bool {
         self.0.iter_mut().all(|gateway| gateway.program.ended().is_ok_and(|end| end.is_none()))
     }
 
-    /// How both are doing.
+    /// Asks both for their status.
     pub(super) fn status(&mut self) -> anyhow::Result<[Status; 2]> {
         let [a, b] = &self.0;
         let both = a.status().and_then(|a| Ok([a, b.status()?]));
@@ -176,7 +176,7 @@ impl Gateway {
         }
     }
 
-    /// How it is doing.
+    /// Asks it for its status.
     pub(super) fn status(&self) -> anyhow::Result<Status> {
         let client = Client::find(&Target::Site(self.site.clone()))?;
         match client.ask(Request::Status)? {

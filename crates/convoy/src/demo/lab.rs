@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use convoy_control::status::{Direction as SaDirection, Status};
+use convoy_control::status::{DirectionStatus, Status};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_lab::traffic::{
     self, Direction, PingReport, Rate, TcpBulk, TcpReport, UdpPaced, UdpReport, Watch,
@@ -26,17 +26,17 @@ const UDP_RATE: u64 = 100_000_000;
 const UDP_RATE_OF_USER: u64 = 20_000_000;
 /// Payload bytes of a datagram where the path allows.
 const UDP_PAYLOAD: usize = 1200;
-/// What the headers of tunnel, ESP, IP and UDP take of a packet at most, in bytes, rounded up.
+/// Most bytes of a packet that the headers of tunnel, ESP, IP and UDP take, rounded up.
 const HEADERS: usize = 160;
 /// Echo requests.
 const PINGS: u16 = 10;
-/// How late an answer or a datagram may come: on a crowded machine everyone waits for a processor,
+/// Latest arrival of an answer or a datagram: on a crowded machine everyone waits for a processor,
 /// and what is late is not lost.
 pub(super) const LATEST: Duration = Duration::from_secs(5);
 /// Reasons for which gateways drop packets that they cannot pass on fast enough.
 const WITHOUT_ROOM: [DropReason; 3] =
     [DropReason::NoFrame, DropReason::RingFull, DropReason::IoTxFailed];
-/// How long echo requests go that only have counters brought up to date.
+/// Duration of echo requests that only have counters brought up to date.
 const FLUSH: Duration = Duration::from_millis(100);
 /// MTU of the networks behind the gateways, in bytes: as wide as the wire, and at least Ethernet's.
 const LAN_MTU: u16 = 1500;
@@ -46,7 +46,7 @@ const TUN_LINK: &str = "convoy0";
 /// Packets it keeps while its gateway waits for a processor.
 const TUN_QUEUE: u32 = 4000;
 
-/// What is demonstrated.
+/// Network and settings of the demonstration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct World<'a> {
     pub(super) topology: &'a Topology,
@@ -56,7 +56,7 @@ pub(super) struct World<'a> {
     pub(super) io: Io,
 }
 
-/// Whether this process may make namespaces and TUN interfaces; becomes root of its own namespaces
+/// Checks that this process may make namespaces and TUN interfaces; becomes root of its own namespaces
 /// if it is not root. Has to come before the first thread.
 pub(super) fn rights() -> Result<(), String> {
     let tun = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
@@ -143,7 +143,7 @@ fn count(mut summary: Summary, both: &[Status]) -> Summary {
             *summary.drops.entry(drops.reason.clone()).or_default() += drops.packets;
         }
         for sa in &status.sas {
-            if let SaDirection::Inbound { replayed, icv_failures, .. } = sa.direction {
+            if let DirectionStatus::Inbound { replayed, icv_failures, .. } = sa.direction {
                 summary.replays += replayed;
                 summary.icv_failures += icv_failures;
             }
@@ -174,7 +174,7 @@ fn udp_rate() -> u64 {
     if own_world() { UDP_RATE_OF_USER } else { UDP_RATE }
 }
 
-/// Whether this process is root of a world of its own only.
+/// True if this process is root of a world of its own only.
 pub(super) fn own_world() -> bool {
     // In the first user namespace every number stands for itself.
     std::fs::read_to_string("/proc/self/uid_map")
@@ -259,7 +259,7 @@ impl Stage<'_> {
         Ok((report, self.dropped()?.since(before)))
     }
 
-    /// What kernels and gateways have dropped for want of room until now.
+    /// Packets that kernels and gateways have dropped for want of room until now.
     fn dropped(&mut self) -> anyhow::Result<Dropped> {
         let both = self.status()?;
         let counted = self.world.topology.kernel_drops().map_err(Into::into);

@@ -16,7 +16,7 @@ use crate::interrupt::Interrupt;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a demonstration may take to clean up.
+/// Longest time that a demonstration may take to clean up.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// Stays until a signal comes or a gateway ends.
@@ -36,7 +36,7 @@ pub(super) fn stay(
     Ok(())
 }
 
-/// How to look around.
+/// Commands for a look around, in words.
 fn how_to(
     world: &World<'_>,
     sites: &[PathBuf; 2],

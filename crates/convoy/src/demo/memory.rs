@@ -26,7 +26,7 @@ use crate::interrupt::Interrupt;
 
 /// Packets each piece of memory between two ports holds.
 const DEPTH: usize = 1024;
-/// How long a gateway waits for room before it drops.
+/// Time that a gateway waits for room before it drops.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Datagrams under way at most: fewer than any piece of memory holds, so none is lost for want of
 /// room.
@@ -39,15 +39,15 @@ const FRAMES: u32 = 2048;
 const QUIET: Duration = Duration::from_secs(10);
 /// Echo requests.
 const PINGS: u16 = 10;
-/// How often progress is told.
+/// Time between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is demonstrated.
+/// Settings of the demonstration.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) family: Family,
     pub(super) mtu: u16,
-    /// Why there are no namespaces.
+    /// Reason for the lack of namespaces.
     pub(super) why: String,
 }
 
@@ -218,7 +218,7 @@ impl Ends {
     }
 }
 
-/// What came of one direction.
+/// Result of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     sent: u64,
@@ -359,7 +359,7 @@ fn send(
     Ok(())
 }
 
-/// Which numbers have arrived: one bit each.
+/// Numbers that have arrived: one bit each.
 #[derive(Debug, Default)]
 struct Seen(Vec<u64>);
 

@@ -46,7 +46,7 @@ pub struct DemoArgs {
     /// Another demonstration than that of ESP alone.
     #[command(subcommand)]
     pub what: Option<DemoWhat>,
-    /// How long traffic flows, all phases together.
+    /// Seconds that traffic flows, all phases together.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
     pub seconds: u32,
     /// Print one JSON object instead of the summary.
@@ -64,26 +64,26 @@ pub struct DemoArgs {
     /// MTU of the wire in bytes: 576 to 9000, with --v6 from 1400.
     #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9000))]
     pub mtu: u16,
-    /// How the gateways receive and send.
+    /// Means by which the gateways receive and send.
     #[arg(long, value_enum, default_value_t)]
     pub io: Io,
     /// ESP inside UDP, as through a NAT.
     #[arg(long)]
     pub udp_encap: bool,
-    /// How far one SA gets on one worker, and on several that help each other with its cryptography. In memory.
+    /// Show how far one SA gets on one worker, and on several that help each other with its cryptography. In memory.
     #[arg(long, conflicts_with_all = ["keep", "stop", "v6", "mtu", "io", "udp_encap", "engine", "fault"])]
     pub one_sa: bool,
     /// Workers that share one SA, with --one-sa.
     #[arg(long, value_name = "N", default_value_t = 2, requires = "one_sa", value_parser = clap::value_parser!(u16).range(2..=64))]
     pub workers: u16,
-    /// What does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
+    /// Unit that does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
     /// "cryptodev", a crypto device that DPDK drives, or "cryptodev:NAME"; "model", a device made of software; or a driver, as `convoy crypto` lists them.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub engine: Engine,
-    /// What goes wrong with `--engine model`, and when after its first packet: stall@2s, remove@500ms.
+    /// Failures of `--engine model`, each at a time after its first packet: stall@2s, remove@500ms.
     #[arg(long, value_name = "FAULT", value_parser = fault)]
     pub fault: Vec<ModelFault>,
-    /// Where site files, capture and keys go.
+    /// Folder for site files, capture and keys.
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub out: PathBuf,
     /// Do without namespaces, as where they are not allowed.
@@ -127,7 +127,7 @@ pub enum DemoWhat {
     Ike(IkeArgs),
 }
 
-/// How the gateways of a demonstration receive and send.
+/// Means by which the gateways of a demonstration receive and send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Io {
     /// TUN interfaces and ordinary sockets
@@ -190,7 +190,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     }
     if args.one_sa {
         #[cfg(not(feature = "bench"))]
-        return Err(crate::verbs::left_out("demo --one-sa"));
+        return Err(crate::exit::left_out("demo --one-sa"));
         #[cfg(feature = "bench")]
         return one_sa::run(args.workers, args.seconds, args.json);
     }
@@ -212,7 +212,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     })
 }
 
-/// How a demonstration came to its end.
+/// Outcome of a demonstration.
 #[derive(Clone, Copy, Debug)]
 enum Finished {
     /// By itself.

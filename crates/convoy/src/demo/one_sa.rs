@@ -1,4 +1,4 @@
-//! How far one SA gets on one worker, and on several that help each other: the real runtime, in memory.
+//! Rates of one SA on one worker, and on several that help each other: the real runtime, in memory.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SUITES: [&str; 2] = ["aes-128-gcm-16", "aes-128-cbc+hmac-sha1-96"];
 /// Bytes of inner packets.
 const SIZE: usize = 1420;
 
-/// What came of it.
+/// Results of the measurement.
 #[derive(Debug, Serialize)]
 struct OneSa {
     cores: Cores,

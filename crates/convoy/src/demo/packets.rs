@@ -98,7 +98,7 @@ impl Hosts {
         Ok(packet)
     }
 
-    /// Whether a packet carries the same message as another: everything behind the IP header, in
+    /// True if a packet carries the same message as another: everything behind the IP header, in
     /// which routers count.
     pub(super) fn same_message(self, a: &[u8], b: &[u8]) -> bool {
         a.len() == b.len() && a.get(self.ip_header()..) == b.get(self.ip_header()..)

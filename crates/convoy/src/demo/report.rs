@@ -1,4 +1,4 @@
-//! What came of a demonstration.
+//! Results of a demonstration.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -20,11 +20,11 @@ const SEGMENTS: u64 = 128;
 pub(super) struct Summary {
     /// "native ESP", "ESP in UDP" or "in-memory".
     pub(super) wire: &'static str,
-    /// How the gateways received and sent: a word of `--io`, or "memory".
+    /// Means by which the gateways received and sent: a word of `--io`, or "memory".
     pub(super) io: &'static str,
-    /// Why there are no namespaces, where the wire is in memory.
+    /// Reason for the lack of namespaces, where the wire is in memory.
     pub(super) why_in_memory: Option<String>,
-    /// What the baseline and the throughput were measured with.
+    /// Traffic with which the baseline and the throughput were measured.
     pub(super) bulk: &'static str,
     /// 4 or 6, inside and outside.
     pub(super) ip_version: u8,
@@ -32,9 +32,9 @@ pub(super) struct Summary {
     pub(super) mtu: u16,
     /// CPU tier of the cryptography.
     pub(super) tier: String,
-    /// How the program was built.
+    /// Settings with which the program was built.
     pub(super) build: Build,
-    /// What engines did beside the workers; all 0 where workers do all themselves.
+    /// Counts of engines beside the workers; all 0 where workers do all themselves.
     pub(super) engines: Engines,
     /// Payload bits per second through the tunnel, from A to B.
     pub(super) throughput_bps: u64,
@@ -58,17 +58,17 @@ pub(super) struct Summary {
     /// Both ways together.
     pub(super) udp: Udp,
     pub(super) tcp: Option<Tcp>,
-    /// What both gateways dropped, by reason. TCP finds its speed by such losses.
+    /// Numbers of packets that both gateways dropped, by reason. TCP finds its speed by such losses.
     pub(super) drops: BTreeMap<String, u64>,
-    /// What is left to look at.
+    /// Paths that are left to look at.
     pub(super) files: Files,
     /// Decrypts the capture.
     pub(super) decrypt: String,
-    /// What is not as it should be; empty after success.
+    /// Faults that were found; empty after success.
     pub(super) problems: Vec<String>,
 }
 
-/// How the program was built.
+/// Settings with which the program was built.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Build {
     /// Cargo's profile, where it was told; "release" or "dev" otherwise.
@@ -157,7 +157,7 @@ pub(super) struct Files {
 }
 
 impl Dropped {
-    /// What was dropped since `before`.
+    /// Packets dropped since `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             kernels: self.kernels.saturating_sub(before.kernels),
@@ -176,7 +176,7 @@ impl Dropped {
         format!("{cause}; queues were full: kernels dropped {kernels}, gateways {gateways}")
     }
 
-    /// How many of `lost` packets nobody counted.
+    /// Number of `lost` packets that nobody counted.
     pub(super) fn leaves(self, lost: u64) -> u64 {
         let counted = self.kernels.saturating_mul(SEGMENTS).saturating_add(self.gateways);
         lost.saturating_sub(counted)
@@ -252,7 +252,7 @@ impl Summary {
         self
     }
 
-    /// What is wrong whatever else the machine does. Packets that were dropped for want of room are
+    /// Finds what is wrong whatever else the machine does. Packets that were dropped for want of room are
     /// told and no problem; packets that nobody counted are.
     fn find_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -349,7 +349,7 @@ impl Summary {
         text
     }
 
-    /// Why packets were probably lost.
+    /// Probable cause of lost packets.
     fn cause_of_loss(&self) -> String {
         let (ping, udp) = (self.ping.dropped, self.udp.dropped);
         let both =

@@ -8,10 +8,10 @@ use super::Check;
 
 const ABOUT: &str = "ciphers";
 
-/// How many SAs are named.
+/// Most SAs that are named.
 const NAMED: usize = 5;
 
-/// What a site file allows, and what SAs of the running gateway have.
+/// Looks for legacy suites: those that a site file allows, and those of SAs of the running gateway.
 pub(super) fn look(site: Option<&Site>, status: Option<&Status>) -> Option<Check> {
     let is_allowed = site.is_some_and(|site| site.legacy);
     let is_old = |algorithm: &str| algorithm.parse().is_ok_and(Suite::is_legacy);

@@ -6,7 +6,7 @@ use super::Check;
 
 const ABOUT: &str = "engine";
 
-/// What has become of it since the gateway's start.
+/// Looks at its counters since the gateway's start.
 pub(super) fn look(status: &Status) -> Option<Check> {
     let name = status.engine.as_deref()?;
     let count = |wanted: &str| {

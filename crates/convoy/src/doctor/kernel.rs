@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Check;
 
-/// Where modprobe(8) takes its settings from.
+/// Folders from which modprobe(8) takes its settings.
 const MODPROBE: [&str; 4] =
     ["etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d"];
-/// What a gateway's rights are called, by their number (`capability.h`), and what each is for.
+/// Names of a gateway's rights, by their number (`capability.h`), and the use of each.
 const RIGHTS: [(u32, &str, &str); 3] = [
     (12, "CAP_NET_ADMIN", "the TUN interface, routes and the packet filter"),
     (13, "CAP_NET_RAW", "native ESP"),

@@ -1,4 +1,4 @@
-//! What on this host helps or hinders a gateway. It reads, and changes nothing.
+//! Checks of this host for what helps or hinders a gateway. They read, and change nothing.
 
 mod ciphers;
 mod engine;
@@ -16,7 +16,7 @@ use convoy_control::protocol::{Answer, Request};
 use convoy_control::site::Site;
 use serde::Serialize;
 
-/// How a thing stands.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Level {
@@ -42,9 +42,9 @@ impl fmt::Display for Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
     pub(crate) level: Level,
-    /// What it is about, in a word or two.
+    /// Subject, in a word or two.
     pub(crate) about: &'static str,
-    /// What was found, where, and what would be right.
+    /// Finding, its place, and the remedy.
     pub(crate) found: String,
 }
 
@@ -62,7 +62,7 @@ impl Check {
     }
 }
 
-/// What is asked about.
+/// Gateway that the checks are about.
 #[derive(Debug)]
 struct Patient<'a> {
     site: Option<&'a Site>,
@@ -70,11 +70,11 @@ struct Patient<'a> {
     peers: Vec<IpAddr>,
     udp_port: u16,
     interface: String,
-    /// Where XFRM is served, if it is to be.
+    /// Path at which XFRM is served, if it is to be.
     socket: Option<PathBuf>,
-    /// Whether the gateway answers, in words.
+    /// `Ok` if the gateway answers; else the reason, in words.
     gateway: Result<(), String>,
-    /// Whether it runs, as far as that is known.
+    /// True if it runs, as far as that is known.
     is_running: Option<bool>,
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Check;
 
 const ABOUT: &str = "kernel modules";
-/// What all of it needs; and of each of the others, the ways to have it.
+/// Modules that all of it needs, the ways to have each, and its use.
 const NEEDED: [(&[&[&str]], &str); 5] = [
     (&[&["nfnetlink_queue"]], "hands packets over"),
     (&[&["nft_queue"], &["xt_NFQUEUE", "nft_compat"]], "lets rules do so"),
@@ -16,7 +16,7 @@ const NEEDED: [(&[&[&str]], &str); 5] = [
     (&[&["nf_conntrack_netlink"]], "clears marks of flows"),
 ];
 
-/// What questions are needed for.
+/// Purpose of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// Policies that pass a part of what others protect.
@@ -27,7 +27,7 @@ pub(super) enum Need {
     None,
 }
 
-/// Whether the kernel has what questions need.
+/// Checks that the kernel has what questions need.
 pub(super) fn look(root: &Path, need: Need) -> Check {
     let Some(there) = there(root) else {
         return Check::note(

@@ -81,7 +81,7 @@ fn judged(finding: &Finding) -> Check {
     }
 }
 
-/// What others do to the marks and flows that leak protection needs.
+/// Interference of others with the marks and flows that leak protection needs.
 fn others(config: &Config, asks: bool) -> Vec<Check> {
     const ABOUT: &str = "marks and flows";
     let found = match interferences(config, asks) {
@@ -110,7 +110,7 @@ fn others(config: &Config, asks: bool) -> Vec<Check> {
     checks
 }
 
-/// How full the kernel's table of connections is, if it tracks any.
+/// Fill of the kernel's table of connections, if it tracks any.
 fn table_of_connections() -> Option<Check> {
     const ABOUT: &str = "table of connections";
     let Fill { entries, limit } = match connections() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Check, Patient};
 use crate::exit::describe;
-use crate::verbs::{Listener, find_library, probe};
+use crate::preload::{Listener, find_library, probe};
 
 /// As IKE daemons are called in `/proc/PID/comm`.
 const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "iked"];
@@ -57,9 +57,9 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
 struct Process {
     pid: u32,
     name: String,
-    /// Whether it is led to Convoy; `None`: not to be seen.
+    /// True if it is led to Convoy; `None`: not to be seen.
     is_led: Option<bool>,
-    /// Whether it shares its SAs with another node.
+    /// True if it shares its SAs with another node.
     is_of_pair: bool,
     /// Sockets that it holds; `None`: not to be seen.
     sockets: Option<BTreeSet<u64>>,
@@ -224,7 +224,7 @@ fn socket(path: &Path, is_answered: bool) -> Check {
     }
 }
 
-/// Whether the gateway at the socket is one of another network namespace.
+/// A note if the gateway at the socket is one of another network namespace.
 fn elsewhere(path: &Path, listener: Listener) -> Option<Check> {
     let its = listener.elsewhere()?;
     let (path, its) = (path.display(), its.display());

@@ -1,4 +1,4 @@
-//! Whether this host has the addresses at which SAs end.
+//! Check that this host has the addresses at which SAs end.
 //!
 //! An address may be on whatever interface, also on the loopback interface of a router: the host answers
 //! for all of its addresses. The criterion is the kernel's, which sockets are subject to anyway: what
@@ -20,7 +20,7 @@ use socket2::{Domain, Socket, Type};
 use super::direct::local_addresses;
 use super::plan::finding;
 
-/// How long duplicate-address detection may take. As the kernel is set by default it is a random delay of up
+/// Longest time of duplicate-address detection. As the kernel is set by default it is a random delay of up
 /// to a second and one probe, but a busy host runs it late.
 const DETECTION: Duration = Duration::from_secs(6);
 /// Between two looks meanwhile.
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Follows the addresses at which SAs end.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    /// Those that are gone, with one of their SAs.
+    /// Addresses that are missing, with one of their SAs.
     gone: BTreeMap<IpAddr, Arc<str>>,
 }
 
@@ -50,7 +50,7 @@ impl Addresses {
         self.gone = gone;
     }
 
-    /// What is wrong at present, in words.
+    /// Faults at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         self.gone.iter().map(|(address, sa)| lost(*address, sa))
     }
@@ -89,7 +89,7 @@ impl Sources {
         self.absent.iter().any(|one| one.address == address)
     }
 
-    /// What lacks at present, in words.
+    /// Missing addresses at present, in words.
     pub(super) fn lacking(&self) -> impl Iterator<Item = String> + '_ {
         self.absent.iter().map(nobodys)
     }
@@ -119,7 +119,7 @@ impl HostAddresses {
         Self { interface: site.wire.interface.clone(), network: network.ok() }
     }
 
-    /// Whether packets to an address are for this host.
+    /// True if packets to an address are for this host.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         !address.is_unspecified()
             && may_be_bound(self.interface.as_deref(), address)
@@ -130,7 +130,7 @@ impl HostAddresses {
     }
 }
 
-/// Whether the kernel says so; also where it says nothing.
+/// True if the kernel says so; also where it says nothing.
 fn answers_for(network: &mut Network, address: IpAddr) -> bool {
     // A local route, as `ip address add` makes one.
     if network.route_to(address, None).is_ok_and(|route| route.local) {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use convoy_control::drivers::Drivers;
 use convoy_control::lease::{LeaseEvent, Machine};
 use convoy_control::site::{CryptoEngine, ModelFaultKind, SharedWork, Site};
 use convoy_control::state::{ReloadReport, State, StateError};
 use convoy_crypto::Cpu;
 use convoy_engine::front::{Sharing, cycles_in};
 use convoy_engine::model::{Faults, Settings};
+use convoy_engine::registry::Drivers;
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::spd::KnownNetworks;
@@ -32,21 +32,21 @@ const FRAMES_PER_INTERFACE: u32 = 512;
 const FRAMES_PER_PAIR: u32 = 4096;
 /// Frames are at least for packets of this size, so that a site may raise its MTU later.
 const LEAST_PACKET: u16 = 2048;
-/// How long a stop may take before packets under way are given up.
+/// Longest time of a stop before packets under way are given up.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// How long workers may take to see a new picture; a burst takes microseconds.
+/// Longest time until workers see a new picture; a burst takes microseconds.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
 /// Nanoseconds after which a device made of software is back that was removed.
 const MODEL_ABSENT_NS: u64 = 1_000_000_000;
-/// How long is looked without a pause: a worker that sleeps is awake by then.
+/// Time of looks without a pause: a worker that sleeps is awake by then.
 const SETTLE_SOON: Duration = Duration::from_micros(100);
-/// How often is looked afterwards.
+/// Pause between two looks afterwards.
 const SETTLE_LOOK: Duration = Duration::from_micros(20);
-/// How long workers may take to say what they have counted; one that is stuck must not hold up who asks.
+/// Longest time until workers say what they have counted; one that is stuck must not hold up who asks.
 const ANSWERS: Duration = Duration::from_millis(500);
 
-/// How the pipelines stand to their surroundings.
+/// Surroundings of the pipelines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// Interfaces and sockets of this host.
@@ -55,7 +55,7 @@ pub enum Medium {
     Bare,
 }
 
-/// How the pipelines stand to this host.
+/// Surroundings of the pipelines on this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostMedium {
     /// The plain side is an interface from which the gateway itself forwards. (To a TUN interface
@@ -111,14 +111,14 @@ fn engine_of(crypto: &CryptoEngine, workers: u16) -> anyhow::Result<EngineChoice
     })
 }
 
-/// How a site has workers share the work with the engine.
+/// Division of the work between workers and the engine, as a site has it.
 fn sharing_of(work: SharedWork) -> Sharing {
     // Each direction has half of it.
     let budget = work.budget.map_or(0, |budget| cycles_in(budget / 2).max(1));
     Sharing { balance: work.balance, budget }
 }
 
-/// What the log was told of an engine.
+/// Counts of an engine that the log was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineTold {
     losses: u64,
@@ -130,7 +130,7 @@ impl Prepared {
     /// Locks the state folder, leases sequence numbers and sets up keys.
     ///
     /// # Errors
-    /// When the site cannot be brought into force; nothing is left running.
+    /// Refuses a site that cannot be brought into force; nothing is left running.
     pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
         let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
         let (engine, checks) = (engine_of(&site.crypto, site.workers.count)?, site.verify_every);
@@ -169,7 +169,7 @@ impl Prepared {
         })
     }
 
-    /// Where frames come from.
+    /// Memory that frames come from.
     #[must_use]
     pub fn arena(&self) -> &'static Arena {
         self.surroundings.arena
@@ -189,7 +189,7 @@ impl Prepared {
     /// Workers to be stepped by hand, and the state they work on.
     ///
     /// # Errors
-    /// When there are too many, or no descriptors left.
+    /// Fails if there are too many, or no descriptors left.
     pub fn into_workers(self, ports: Vec<WorkerPorts>) -> anyhow::Result<(State, Vec<Worker>)> {
         let workers = Worker::team(&self.surroundings, ports, self.state.published())?;
         Ok((self.state, workers))
@@ -198,7 +198,7 @@ impl Prepared {
     /// Starts worker threads; `alarm` is called from the thread of a worker that fails.
     ///
     /// # Errors
-    /// When a thread cannot be started or pinned.
+    /// Fails if a thread cannot be started or pinned.
     pub fn start(
         self,
         ports: Vec<WorkerPorts>,
@@ -256,7 +256,7 @@ impl Core {
         &self.state
     }
 
-    /// What the workers publish.
+    /// Counters that the workers publish.
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         self.runtime.stats()
@@ -268,7 +268,7 @@ impl Core {
         move || update(ANSWERS)
     }
 
-    /// What is wrong with the engine that workers have their cryptography done by, if something is.
+    /// Fault of the engine that workers have their cryptography done by, if there is one.
     pub fn engine_trouble(&self) -> Option<String> {
         let down: u64 = self.stats().iter().map(|stats| stats.engine.down.get()).sum();
         let name = self.engine_name()?;
@@ -281,7 +281,7 @@ impl Core {
         })
     }
 
-    /// What does the cryptography beside the workers, in words.
+    /// Unit that does the cryptography beside the workers, in words.
     fn engine_name(&self) -> Option<&'static str> {
         match self.state.site().crypto {
             CryptoEngine::Inline => None,
@@ -325,13 +325,13 @@ impl Core {
         self.runtime.waker()
     }
 
-    /// What the workers tell; `None` the second time.
+    /// Messages of the workers; `None` the second time.
     #[must_use]
     pub fn take_events(&mut self) -> Option<Events> {
         self.runtime.take_events()
     }
 
-    /// What adds wire ports to the workers; `None` the second time.
+    /// Handle that adds wire ports to the workers; `None` the second time.
     #[must_use]
     pub fn take_wiring(&mut self) -> Option<Wiring> {
         self.runtime.take_wiring()
@@ -406,7 +406,7 @@ impl Core {
     /// sequence numbers were used.
     ///
     /// # Errors
-    /// When a worker had failed, or the numbers could not be written.
+    /// Fails if a worker had failed, or the numbers could not be written.
     pub fn stop(self) -> anyhow::Result<()> {
         let StopReport { lost, mut failures } = self.runtime.stop(STOP_LIMIT);
         if lost > 0 {
@@ -421,7 +421,7 @@ impl Core {
     }
 }
 
-/// What is wrong with the site file is the caller's to mend; the rest is trouble at run time.
+/// Faults of the site file are the caller's to mend; the rest is trouble at run time.
 pub(crate) fn state_error(error: StateError) -> anyhow::Error {
     match error {
         StateError::NeedsRestart(_)

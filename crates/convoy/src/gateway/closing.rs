@@ -1,4 +1,4 @@
-//! What a policy covers is closed before anybody knows the policy, and open again if it is refused.
+//! Closes what a policy covers before anybody knows the policy, and opens it again if the policy is refused.
 
 use convoy_control::xfrm::{Covered, Draft};
 use convoy_leak_protection::LeakProtectionError;
@@ -9,7 +9,7 @@ use super::guard::Guard;
 /// The error where a kernel's number is not known.
 const EIO: Errno = Errno(5);
 
-/// What was closed for a policy that nobody knows yet.
+/// Traffic that was closed for a policy that nobody knows yet.
 #[derive(Debug)]
 #[must_use = "what was closed stays so"]
 pub(super) struct Closing(Option<Covered>);
@@ -41,13 +41,13 @@ impl Closing {
     pub(super) fn done(self) {}
 }
 
-/// Why a policy is refused whose packets cannot be kept from leaving in clear.
+/// Refusal of a policy whose packets cannot be kept from leaving in clear.
 fn unprotected(error: &LeakProtectionError) -> Refusal {
     let text = format!("its packets cannot be kept from leaving in clear: {error}");
     Refusal::new(errno(error), text)
 }
 
-/// Why a change is refused against which answers of before would stand.
+/// Refusal of a change against which answers of before would stand.
 fn believed(error: &LeakProtectionError) -> Refusal {
     let text = format!("what policies of before let pass would go on in clear: {error}");
     Refusal::new(errno(error), text)

@@ -19,10 +19,10 @@ use super::leaks::RESTS;
 /// From which share on, in percent, the table counts as nearly full, and below which it does not any more.
 pub(crate) const NEARLY_FULL: u64 = 90;
 const ROOMY: u64 = 80;
-/// How often it is looked at: whoever fills a table of usual size takes some seconds for the last tenth.
+/// Time between two looks at it: whoever fills a table of usual size takes some seconds for the last tenth.
 const LOOKS: Duration = Duration::from_millis(250);
 
-/// What is known of the table, shared by those who look and those who decide.
+/// State of the table, shared by those who look and those who decide.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Connections(Arc<Seen>);
 
@@ -54,12 +54,12 @@ impl Connections {
         Fill { entries: entries.load(Ordering::Relaxed), limit: limit.load(Ordering::Relaxed) }
     }
 
-    /// Whether what is left of it is kept for flows that are protected.
+    /// True if what is left of it is kept for flows that are protected.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.fill().has_reached(NEARLY_FULL)
     }
 
-    /// What is to be tracked where the kernel asks about packets.
+    /// Flows to track where the kernel asks about packets.
     pub(super) fn tracked(&self) -> Tracked {
         let is = |what: &AtomicBool| what.load(Ordering::Relaxed);
         match (is(&self.0.is_ours_alone), is(&self.0.is_short)) {
@@ -76,7 +76,7 @@ impl Connections {
         self.0.is_rewritten.store(others.rewrite, Ordering::Relaxed);
     }
 
-    /// Whether others change addresses (NAT).
+    /// True if others change addresses (NAT).
     pub(super) fn are_rewritten(&self) -> bool {
         self.0.is_rewritten.load(Ordering::Relaxed)
     }
@@ -94,7 +94,7 @@ impl Connections {
     }
 }
 
-/// What a table says that is nearly full.
+/// Message about a table that is nearly full.
 pub(crate) fn nearly_full(entries: u64, limit: u64) -> String {
     format!(
         "the kernel's table of connections has {entries} of at most {limit} entries: new flows are dropped, those of \

@@ -1,4 +1,4 @@
-//! What IKE daemons bring about in a running gateway: SAs and policies, leak protection of what they cover, and UDP
+//! Effects of IKE daemons on a running gateway: SAs and policies, leak protection of what they cover, and UDP
 //! ports that are shared.
 
 use std::collections::HashMap;
@@ -38,11 +38,11 @@ use crate::exit::{Stop, describe};
 const ESP_IN_UDP: u32 = 2;
 /// Errors of sockets that are none of XFRM.
 pub(super) const EADDRINUSE: Errno = Errno(98);
-/// How long a group of sockets beside a daemon's stays without it, in seconds.
+/// Time that a group of sockets beside a daemon's stays without it, in seconds.
 const ALONE_MAX: u32 = 30;
 /// Peers whose ways are looked at with the leak protection.
 const PEERS_LOOKED_AT: usize = 64;
-/// How long workers may take to let go of a group.
+/// Longest time until workers let go of a group.
 const LET_GO: Duration = Duration::from_millis(100);
 
 /// This moment.
@@ -51,12 +51,12 @@ pub(super) fn moment() -> Moment {
     Moment { unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), worker: now() }
 }
 
-/// What daemons have made of a gateway.
+/// State that daemons have made in a gateway.
 #[derive(Debug)]
 pub(super) struct Daemons {
     pub(super) kernel: Kernel,
     guard: Guard,
-    /// What is told as soon as somebody listens: SAs of an earlier life that are gone.
+    /// Messages to send as soon as somebody listens: SAs of an earlier life that are gone.
     lost: Vec<(Group, Datagram)>,
     /// By the address that they are bound to.
     shared: HashMap<SocketAddr, Shared>,
@@ -66,12 +66,12 @@ pub(super) struct Daemons {
     missing: Vec<String>,
     /// The picture after which interfaces were last as wide as their SAs.
     fitted: u64,
-    /// Whether the host's addresses may have changed since directions of SAs were decided.
+    /// True if the host's addresses may have changed since directions of SAs were decided.
     are_addresses_new: bool,
-    /// Whether somebody may have changed the leak protection, and when it is looked at at the earliest.
+    /// True if somebody may have changed the leak protection, and the earliest time of the next look.
     is_look_due: bool,
     rests_until: Instant,
-    /// What goes wrong again and again with it: when it is made whole, and its counters are read.
+    /// Errors that come again and again: of its repair, and of reading its counters.
     repairing: Lasting,
     counting: Lasting,
 }
@@ -83,7 +83,7 @@ struct Lasting {
 }
 
 impl Lasting {
-    /// How it went, in words, if that is something else than the last time.
+    /// Outcome in words, if it is another one than the last time.
     fn news(&mut self, outcome: anyhow::Result<()>) -> Option<String> {
         let now = outcome.err().map(|error| describe(&error));
         if now == self.error {
@@ -287,7 +287,7 @@ impl Daemons {
     /// Shares a UDP port, which was somebody else's until now.
     ///
     /// # Errors
-    /// When workers take no more ports.
+    /// Fails if workers take no more ports.
     pub(super) fn share(
         &mut self,
         ports: Vec<WirePort>,
@@ -392,17 +392,17 @@ impl Daemons {
         self.guard.lookout()
     }
 
-    /// What keeps packets of daemons' policies from leaving in clear, for `convoy status`.
+    /// Protection of packets of daemons' policies from leaving in clear, for `convoy status`.
     pub(super) fn leak_protection(&self) -> LeakProtection {
         self.guard.report()
     }
 
-    /// What leak protection says of packets, for a trace.
+    /// Verdicts of leak protection on packets, for a trace.
     pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
         self.guard.trace(picture)
     }
 
-    /// What leak protection has dropped, by name.
+    /// Numbers of packets that leak protection has dropped, by name.
     pub(super) fn leak_counts(&self) -> [(&'static str, u64); COUNTS] {
         self.guard.counts()
     }
@@ -422,14 +422,14 @@ impl Daemons {
         rooms.get(&0).copied()
     }
 
-    /// What of the host works against what daemons protect, in words.
+    /// Faults of the host that work against what daemons protect, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let kept = self.kernel.keep_failure();
         let kept = kept.map(|why| format!("what daemons negotiate is not kept: {why}"));
         self.guard.troubles().chain(self.missing.iter().cloned()).chain(kept)
     }
 
-    /// What time brings about. To be called about once a second.
+    /// Does the work that falls due with time. To be called about once a second.
     pub(super) fn tick(&mut self) {
         let Self { shared, wiring, .. } = self;
         shared.retain(|local, shared| {
@@ -479,7 +479,7 @@ impl Words for Mapped {
     }
 }
 
-/// What an earlier life left is there again: workers see it, and leak protection follows. Networks that nobody
+/// Brings back what an earlier life left: workers see it, and leak protection follows. Networks that nobody
 /// claims any more are open.
 fn restore(
     core: &Core,
@@ -508,7 +508,7 @@ fn restore(
     if restored.sas + restored.policies + restored.lost.len() > 0 {
         let gone = restored.lost.len();
         tracing::info!(
-            "{} SAs and {} policies of an earlier life go on, {gone} SAs do not",
+            "restored {} SAs and {} policies of the previous run; {gone} SAs could not be restored",
             restored.sas,
             restored.policies
         );
@@ -545,7 +545,7 @@ impl Host for ThisHost {
     }
 }
 
-/// What SAs and policies of daemons depend on.
+/// Settings that SAs and policies of daemons depend on.
 fn setting(core: &Core) -> Setting {
     let state = core.state();
     let site = state.site();

@@ -30,7 +30,7 @@ impl Devices for OfDpdk {
 /// Opens a device as engines of workers.
 ///
 /// # Errors
-/// What is wrong with the device, or with DPDK.
+/// The fault of the device, or of DPDK.
 pub(crate) fn open(settings: &Settings) -> Result<Arc<dyn Devices>, CryptodevError> {
     let device = Cryptodev::open(settings)?;
     tracing::info!("the crypto device {} works: {}", settings.device, device.about());

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
-use convoy_host::{Link, LinkName, Network, News, Watch, Way};
+use convoy_host::{Link, LinkName, Network, News, NextHop, Watch};
 use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
 use convoy_io::{HostAddresses, IoError, Port, packet, xdp};
 use convoy_packet::Arena;
 
-/// How often neighbours that are in use are made sure of, at least.
+/// Longest time between two confirmations of neighbours that are in use.
 const ROUND: Duration = Duration::from_secs(1);
 /// Pause between two looks at tables that keep changing.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -38,7 +38,7 @@ pub(super) struct Side {
     addresses: Arc<HostAddresses>,
 }
 
-/// What the side is for.
+/// Role of the side.
 #[derive(Clone, Debug)]
 enum Wants {
     Plain,
@@ -188,7 +188,7 @@ fn own_addresses(network: &mut Network) -> anyhow::Result<Vec<IpAddr>> {
     Ok(all.into_iter().filter(is_looked_for).collect())
 }
 
-/// What ports take now. The kernel's news and reloads change it, each its own part.
+/// Selection of packets that ports take now. The kernel's news and reloads change it, each its own part.
 #[derive(Debug)]
 struct Taken {
     steering: Steering,
@@ -267,7 +267,7 @@ impl Following {
         self.gone.load(Ordering::Relaxed).then_some(&*self.name)
     }
 
-    /// Why the interface cannot be followed at present, if so.
+    /// Reason for which the interface cannot be followed at present, if so.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -275,7 +275,7 @@ impl Following {
     /// Takes packets to these addresses from now on, if this is the wire side.
     ///
     /// # Errors
-    /// When the ports cannot be told.
+    /// Fails if the ports cannot be told.
     pub(super) fn serve(&self, addresses: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
         self.taken.serve(addresses)
     }
@@ -384,7 +384,7 @@ impl Follower {
     }
 }
 
-/// Whether the other end is closed.
+/// True if the other end is closed.
 fn has_ended(mut stopped: &UnixStream) -> bool {
     matches!(io::Read::read(&mut stopped, &mut [0; 1]), Ok(0))
 }
@@ -399,7 +399,7 @@ impl Drop for Following {
     }
 }
 
-/// What the kernel knows now.
+/// Routes and neighbours that the kernel knows now.
 fn table(network: &mut Network, link: &Link, mac: [u8; 6]) -> anyhow::Result<Table> {
     let routes: Vec<_> = network
         .ways(link.index)?
@@ -408,9 +408,9 @@ fn table(network: &mut Network, link: &Link, mac: [u8; 6]) -> anyhow::Result<Tab
             network: to.addr(),
             prefix_len: to.prefix_len(),
             hop: match way {
-                Way::Direct => Hop::Direct,
-                Way::Via(router) => Hop::Via(router),
-                Way::Elsewhere => Hop::Elsewhere,
+                NextHop::Direct => Hop::Direct,
+                NextHop::Via(router) => Hop::Via(router),
+                NextHop::Elsewhere => Hop::Elsewhere,
             },
         })
         .collect();

@@ -14,10 +14,9 @@ use convoy_host::{Clamp, LinkName};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Answered, Changed, Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection,
-    Tracked, Verdict, Way, far, findings,
+    Answered, Changed, Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyDirection,
+    PolicyProtection, Tracked, Verdict, far, findings,
 };
-use convoy_xfrm::PolicyDirection;
 
 use super::connections::{Connections, Lookout};
 use super::leaks::{COUNTS, DropCounts};
@@ -33,7 +32,7 @@ const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to 
 
 const UNFOLLOWED: &str = "this kernel cannot lead into tunnels what NAT gives the addresses of a protected packet, and \
                           drops it (it needs nfnetlink_queue, nft_queue, nft_ct, nf_conntrack_netlink)";
-/// How long it is left at that.
+/// Time that it is left at that.
 const UNFOLLOWED_FOR: Duration = Duration::from_secs(10);
 
 /// Leak protection of a gateway for daemons.
@@ -45,7 +44,7 @@ pub(super) struct Guard {
     /// The site's own policies that are in force, and what is held of own ones: while they change, that of both.
     own: OwnPolicies,
     held: BTreeSet<Policy>,
-    /// Who answers what the kernel asks, once there are policies that can.
+    /// Source of answers to what the kernel asks, once there are policies that can.
     database: Option<(Arc<Published>, SpdId)>,
     answering: Option<Answering>,
     /// Policies changed, and the kernel may still believe answers by those before.
@@ -55,14 +54,14 @@ pub(super) struct Guard {
     pause: Option<Pause>,
     /// Nor is anything believed that was answered before.
     is_void: bool,
-    /// What others do to marks of flows was told, as questions need these.
+    /// True once what others do to marks of flows was told, as questions need these.
     is_told: bool,
-    /// What worked against it at the last look.
+    /// Faults that worked against it at the last look.
     found: Vec<Finding>,
     counts: DropCounts,
     tally: Tally,
     connections: Connections,
-    /// Why what NAT makes a protected packet is dropped, if it is, and when that was found.
+    /// Reason for which what NAT makes a protected packet is dropped, if it is, and the time of that finding.
     unfollowed: Option<(String, Instant)>,
     /// There are too many near networks for the second lock, and it was told.
     has_one_lock: bool,
@@ -174,7 +173,7 @@ impl Guard {
         changed.and(routed).and(forgotten)
     }
 
-    /// Whether the site's own policies hold something.
+    /// True if the site's own policies hold something.
     pub(super) fn holds_own(&self) -> bool {
         !self.own.hold_nothing()
     }
@@ -244,7 +243,7 @@ impl Guard {
         self.forget()
     }
 
-    /// What was answered is forgotten if policies changed since.
+    /// Has earlier answers forgotten if policies changed since.
     pub(super) fn forget(&mut self) -> Result<(), LeakProtectionError> {
         let Some(protection) = self.protection.as_mut().filter(|_| self.must_forget) else {
             return Ok(());
@@ -348,7 +347,7 @@ impl Guard {
         Some(Lookout::open(self.connections.clone(), self.config.clone(), port))
     }
 
-    /// What it says of packets, for a trace.
+    /// Its verdicts on packets, for a trace.
     pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
         let (protection, (_, spd)) = (self.protection.as_ref()?, self.database.as_ref()?);
         let database = Database { spd: picture.spd_of(*spd), held: Cow::Owned(protection.held()) };
@@ -356,7 +355,7 @@ impl Guard {
         Some(Protection { config: self.config.clone(), mixed, database })
     }
 
-    /// What was dropped, by name.
+    /// Numbers of dropped packets, by name.
     pub(super) fn counts(&self) -> [(&'static str, u64); COUNTS] {
         self.counts.named(&self.tally)
     }
@@ -382,7 +381,7 @@ impl Guard {
         LeakProtection { is_on: true, detail, questions, connections }
     }
 
-    /// What works against it at present, in words.
+    /// Faults that work against it at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let found = self.found.iter().map(ToString::to_string);
         let dead = self.answering.as_ref().and_then(leaks::dead);
@@ -409,7 +408,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether networks are closed that nobody claimed in this life.
+    /// True if networks are closed that nobody claimed in this life.
     pub(super) fn has_unclaimed(&self) -> bool {
         self.protection.as_ref().is_some_and(|protection| protection.left().next().is_some())
     }
@@ -438,7 +437,7 @@ impl Guard {
     }
 }
 
-/// What a policy of a daemon means to leak protection.
+/// Translates a daemon's policy for leak protection.
 fn policy(covered: &Covered) -> Option<Policy> {
     let verdict = match covered.cover {
         Cover::Protect => Verdict::Protect,
@@ -447,14 +446,14 @@ fn policy(covered: &Covered) -> Option<Policy> {
     };
     let (local, remote) = (net(covered.local)?, net(covered.remote)?);
     let way = match covered.direction {
-        PolicyDirection::Out => Way::Out,
-        PolicyDirection::In => Way::In,
-        PolicyDirection::Forward => Way::Forward,
+        convoy_xfrm::PolicyDirection::Out => PolicyDirection::Out,
+        convoy_xfrm::PolicyDirection::In => PolicyDirection::In,
+        convoy_xfrm::PolicyDirection::Forward => PolicyDirection::Forward,
     };
     Some(Policy { local, remote, is_whole: covered.is_whole, verdict, way: Some(way) })
 }
 
-/// What policies protect stays closed, and where there are none all is as it was.
+/// Leaves closed what policies protect; where there are none, all is as it was.
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(mut protection) = self.protection.take() else { return };
@@ -488,7 +487,7 @@ pub(super) fn clamp(site: &Site) -> Option<Clamp> {
 /// SAs of daemons. Whether there was a packet filter.
 ///
 /// # Errors
-/// When it cannot.
+/// Fails if it cannot.
 pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
     let own = site.plain.tun();
     let tun = LinkName::new(interface.unwrap_or(&own))?;

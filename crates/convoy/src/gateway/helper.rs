@@ -1,4 +1,4 @@
-//! What a gateway leaves to a process that holds nothing else: it changes the owner of daemons' sockets, and opens
+//! Work that a gateway leaves to a process that holds nothing else: it changes the owner of daemons' sockets, and opens
 //! the kernel's log.
 //!
 //! Sockets share a port only if one user owns them, so the UDP socket of a daemon of another user becomes one of
@@ -31,16 +31,16 @@ use crate::privileges;
 /// The hidden verb of the process.
 const VERB: &str = "helper";
 
-/// Where systemd starts one for whoever connects.
+/// Path at which systemd starts one for whoever connects.
 const SOCKET: &str = "/run/convoy-helper.sock";
 
-/// How long an answer may take; on a busy machine, a start takes seconds.
+/// Longest time of an answer; on a busy machine, a start takes seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An answer: 0, or an error number.
 type Outcome = [u8; 4];
 
-/// What a gateway leaves to a process of its own, where there is one.
+/// Process that does a part of a gateway's work, where there is one.
 #[derive(Debug, Default)]
 pub struct Helper(Mutex<Option<Process>>);
 
@@ -75,7 +75,7 @@ impl Helper {
     /// Lets a socket share its port with sockets of this process.
     ///
     /// # Errors
-    /// What is no UDP socket, and one of another user if its owner cannot be changed.
+    /// Refuses what is no UDP socket, and one of another user if its owner cannot be changed.
     pub(super) fn make_shareable(&self, socket: BorrowedFd<'_>) -> Result<(), IoError> {
         udp::make_shareable(socket, &|socket| self.take_over(socket))
     }
@@ -114,7 +114,7 @@ struct Process {
     stream: Option<UnixStream>,
     /// If it is a child of this one.
     child: Option<Child>,
-    /// Whether it has said that it gave up what it does not need, and answered the last time.
+    /// True if it has said that it gave up what it does not need, and if it answered the last time.
     is_settled: bool,
     answers: bool,
     log: Option<File>,
@@ -199,7 +199,7 @@ impl Drop for Process {
 /// The process: takes over what comes to its standard input, for the user at the other end.
 ///
 /// # Errors
-/// When that is no Unix socket, or what the process does not need cannot be given up.
+/// Fails if that is no Unix socket, or what the process does not need cannot be given up.
 pub(crate) fn serve() -> io::Result<()> {
     let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let user = getsockopt(&stream, PeerCredentials)?.uid();

@@ -1,4 +1,4 @@
-//! Who holds a port of this host, as far as the kernel tells.
+//! Holder of a port of this host, as far as the kernel tells.
 
 use std::fmt;
 use std::fs;
@@ -105,7 +105,7 @@ impl Socket {
         Some(Self { local, state, uid, inode })
     }
 
-    /// Whether it keeps another socket from this address and port.
+    /// True if it keeps another socket from this address and port.
     fn keeps(&self, transport: Transport, at: SocketAddr) -> bool {
         let (mine, theirs) = (at.ip().to_canonical(), self.local.ip().to_canonical());
         // A socket at any IPv6 address may be one at any IPv4 address as well.

@@ -26,7 +26,7 @@ fn mark(site: &Site) -> String {
 /// Opens them, for each worker a queue of each.
 ///
 /// # Errors
-/// When one cannot be opened, or belongs to somebody else.
+/// Fails if one cannot be opened, or belongs to somebody else.
 pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
     let present = present(site)?;
     let count = site.workers.count;
@@ -49,10 +49,10 @@ pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
     Ok(workers)
 }
 
-/// What is done to them, in order. One that was there before keeps its MTU unless the site gives one.
+/// Changes to them, in order. One that was there before keeps its MTU unless the site gives one.
 ///
 /// # Errors
-/// When an address or the name of an interface is wrong, or the kernel cannot be asked.
+/// Fails if an address or the name of an interface is wrong, or the kernel cannot be asked.
 pub(super) fn plan(site: &Site, wire_mtu: u16) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let present = present(site)?;
@@ -77,7 +77,7 @@ impl Interfaces {
     /// that has SAs, in bytes. An MTU that the site gives stays.
     ///
     /// # Errors
-    /// What the kernel refused first; the others are as wide as they should be.
+    /// The first refusal of the kernel; the others are as wide as they should be.
     pub(super) fn follow(&mut self, site: &Site, rooms: &HashMap<u32, u16>) -> anyhow::Result<()> {
         let mut outcome = Ok(());
         for interface in site.xfrm_interfaces().iter().filter(|interface| interface.mtu.is_none()) {
@@ -110,10 +110,10 @@ fn present(site: &Site) -> anyhow::Result<BTreeSet<String>> {
     Ok(Network::open()?.links()?.into_iter().map(|link| link.name).collect())
 }
 
-/// Those that are not there any more, in words.
+/// Interfaces that are not there any more, in words.
 ///
 /// # Errors
-/// When the kernel cannot be asked.
+/// Fails if the kernel cannot be asked.
 pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
     let present = present(site)?;
     let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
@@ -139,7 +139,7 @@ pub(super) fn tell_left(site: &Site) {
 /// Removes those that a gateway left, also such as the site names no more.
 ///
 /// # Errors
-/// When one cannot be removed.
+/// Fails if one cannot be removed.
 pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
     let present = present(site)?;
     let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
@@ -185,7 +185,7 @@ impl Absent {
     /// Looks for them.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// Fails if the kernel cannot be asked.
     pub fn look(site: &Site) -> anyhow::Result<Self> {
         let present = present(site)?;
         let names = site.xfrm_interfaces().iter().map(|interface| interface.name.clone());

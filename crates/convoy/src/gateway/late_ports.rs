@@ -15,7 +15,7 @@ use super::holder::Transport;
 use super::port_wait::PortWait;
 use super::ports::{self, UdpPorts};
 
-/// Whether somebody else has what was to be opened.
+/// True if somebody else has what was to be opened.
 pub(super) fn is_held(error: &IoError) -> bool {
     matches!(error, IoError::Setup { source, .. } if source.kind() == ErrorKind::AddrInUse)
 }
@@ -24,7 +24,7 @@ pub(super) fn is_held(error: &IoError) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct LatePorts {
     waits: Vec<PortWait>,
-    /// Whether sockets bear the gateway's mark.
+    /// True if sockets bear the gateway's mark.
     is_marked: bool,
 }
 
@@ -42,7 +42,7 @@ impl LatePorts {
         self.waits.push(wait);
     }
 
-    /// Whether it waits for this one.
+    /// True if it waits for this one.
     pub(super) fn waits_for(&self, at: SocketAddr) -> bool {
         self.waits.iter().any(|wait| wait.at() == at)
     }
@@ -73,7 +73,7 @@ impl LatePorts {
         });
     }
 
-    /// What it waits for, in words.
+    /// Causes of its waiting, in words.
     pub(super) fn reasons(&self) -> impl Iterator<Item = &str> {
         self.waits.iter().filter_map(PortWait::reason)
     }

@@ -1,6 +1,6 @@
 //! Leak protection of a site with keys of its own: which networks are on which side of its tunnels.
 //!
-//! What IKE daemons bring is held by `guard.rs`, and so are a site's own policies beside it (`own_policies.rs`).
+//! Policies of IKE daemons are held by `guard.rs`, and so are a site's own policies beside them (`own_policies.rs`).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use convoy_control::site::{ExemptMark, Finding, Marks, Site};
+use convoy_control::site::{Finding, Marks, Site};
 use convoy_control::status::{LeakProtection as Report, Questions as QuestionReport};
-use convoy_host::{IpNet, LinkName, Mark, Network};
+use convoy_host::{IpNet, LinkName, Network};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
@@ -26,7 +26,7 @@ use super::questions::{Answering, Database, Pause, Pauses, Tally};
 use super::trace::Protection;
 use crate::exit::{Stop, describe};
 
-/// How much longer than a look is the pause before the next one: routes may change all the time.
+/// Pause before the next look, in durations of the last one: routes may change all the time.
 pub(super) const RESTS: u32 = 30;
 
 const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
@@ -44,7 +44,7 @@ pub(super) struct Leaks {
     pauses: Pauses,
     /// Nothing is answered at present, nor believed that was answered before.
     pause: Option<Pause>,
-    /// Why there is none although the site file asks for it.
+    /// Reason for its absence although the site file asks for it.
     missing: Option<String>,
     counts: DropCounts,
     tally: Tally,
@@ -54,9 +54,9 @@ pub(super) struct Leaks {
     found: Vec<Past>,
     /// There are too many near networks for the second lock, and it was told.
     has_one_lock: bool,
-    /// What went wrong at the last look, in words.
+    /// Error of the last look, in words.
     trouble: Option<String>,
-    /// Whether somebody may have changed something, and when it is looked at at the earliest.
+    /// True if somebody may have changed something, and the earliest time of the next look.
     is_due: bool,
     rests_until: Instant,
 }
@@ -66,7 +66,7 @@ impl Leaks {
     /// process that has not the right goes on without, and says so.
     ///
     /// # Errors
-    /// When it is asked for and cannot be had.
+    /// Fails if it is asked for and cannot be had.
     pub(super) fn raise(
         site: &Site,
         (published, spd): (&Arc<Published>, SpdId),
@@ -137,7 +137,7 @@ impl Leaks {
         }
     }
 
-    /// Whether the gateway's own packets must bear its mark.
+    /// True if the gateway's own packets must bear its mark.
     pub(super) const fn stands(&self) -> bool {
         self.protection.is_some()
     }
@@ -208,7 +208,7 @@ impl Leaks {
         }
     }
 
-    /// Whether the routes to far networks are laid by the leak protection.
+    /// True if the leak protection lays the routes to far networks.
     pub(super) fn leads(&self) -> bool {
         self.protection.as_ref().is_some_and(LeakProtection::asks)
     }
@@ -278,7 +278,7 @@ impl Leaks {
         Some(Lookout::open(self.connections.clone(), self.config.clone(), port))
     }
 
-    /// What it says of packets, for a trace.
+    /// Its verdicts on packets, for a trace.
     pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
         let sets = self.protection.as_ref()?.sets();
         let held = sets.held();
@@ -288,12 +288,12 @@ impl Leaks {
         Some(Protection { config: self.config.clone(), mixed, database })
     }
 
-    /// What was dropped, by name.
+    /// Numbers of dropped packets, by name.
     pub(super) fn counts(&self) -> [(&'static str, u64); COUNTS] {
         self.counts.named(&self.tally)
     }
 
-    /// What is wrong at present, in words.
+    /// Faults at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let missing = self.missing.iter().map(|why| format!("there is no leak protection: {why}"));
         let dead = self.answering.as_ref().and_then(dead);
@@ -349,7 +349,7 @@ impl Drop for Leaks {
     }
 }
 
-/// How many counters have names.
+/// Number of counters that have names.
 pub(super) const COUNTS: usize = 8;
 
 /// Packets that leak protection dropped.
@@ -391,7 +391,7 @@ impl DropCounts {
         ]
     }
 
-    /// What became of questions.
+    /// Outcomes of the kernel's questions.
     pub(super) fn questions(&self, tally: &Tally) -> QuestionReport {
         tally.report(self.unanswered.map(|count| count.total))
     }
@@ -407,7 +407,7 @@ impl DropCounts {
     }
 }
 
-/// What was answered, in words.
+/// Answers that were given, in words.
 pub(super) fn in_words(tally: &Tally) -> String {
     let Answered { bypassed, protected, discarded } = tally.answered();
     let overflows = match tally.overflows() {
@@ -501,12 +501,12 @@ fn sets_of(site: &Site) -> anyhow::Result<PrefixSets> {
     prefix_sets(site).map_err(|finding| Stop::usage(finding.to_string()))
 }
 
-/// Whether a site's policies are held by this leak protection, and not with those of daemons.
+/// True if a site's policies are held by this leak protection, and not with those of daemons.
 fn is_asked_for(site: &Site) -> bool {
     site.leak_protection && site.xfrm.is_none()
 }
 
-/// What would keep leak protection from being raised, as far as the site file tells.
+/// Obstacle to raising leak protection, as far as the site file tells.
 #[must_use]
 pub fn unprotectable(site: &Site) -> Option<Finding> {
     let error = match site.xfrm {
@@ -516,7 +516,7 @@ pub fn unprotectable(site: &Site) -> Option<Finding> {
     error.map(|finding| *finding)
 }
 
-/// Whether the kernel asks about some packets of a site's own policies, as far as its file tells.
+/// True if the kernel asks about some packets of a site's own policies, as far as its file tells.
 #[must_use]
 pub fn will_ask(site: &Site) -> bool {
     if site.xfrm.is_some() {
@@ -554,7 +554,7 @@ pub fn past_interface(site: &Site) -> Vec<String> {
     found.unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
-/// Those of certain prefix sets. What cannot be seen is not told.
+/// Routes and rules past the interface for certain prefix sets. What cannot be seen is not told.
 fn leads_past(config: &Config, sets: &PrefixSets) -> Vec<Past> {
     // Where the kernel asks, rules lead to tables of their own, ahead of the main one.
     let leads = if sets.ask() { Lead::ByMark } else { config.leads };
@@ -563,7 +563,7 @@ fn leads_past(config: &Config, sets: &PrefixSets) -> Vec<Past> {
     past(&config, &far)
 }
 
-/// Those around an interface that concern these far networks.
+/// Routes and rules past an interface that concern these far networks.
 pub(super) fn past(config: &Config, far: &[IpNet]) -> Vec<Past> {
     let found = Look::around(config, &[]).map(|look| findings(&look, config, far));
     found.unwrap_or_default().into_iter().filter(Past::leads_past).collect()
@@ -576,7 +576,7 @@ fn follow_past(before: &mut Vec<Past>, now: Vec<Past>) {
     *before = now;
 }
 
-/// What leak protection would do, in words; nothing where it would do nothing.
+/// Effects that leak protection would have, in words; nothing where it would have none.
 #[must_use]
 pub fn describe_protection(site: &Site) -> Option<String> {
     if site.xfrm.is_some() {
@@ -617,21 +617,21 @@ pub(super) fn networks(all: &BTreeSet<IpNet>) -> String {
     }
 }
 
-/// Where the leak protection of a site stands.
+/// Settings of a site's leak protection.
 pub(super) fn config(site: &Site) -> anyhow::Result<Config> {
     Ok(configured(site, LinkName::new(site.plain.tun())?))
 }
 
-/// Where the leak protection of a site around an interface stands.
+/// Settings of a site's leak protection around an interface.
 pub fn configured(site: &Site, tun: LinkName) -> Config {
-    let Marks { exempt: ExemptMark { value, mask }, packets, flows } = site.marks;
+    let Marks { exempt, packets, flows } = site.marks;
     // The site file has no others.
     let marks = convoy_leak_protection::Marks::at(packets, flows).unwrap_or_default();
     let questions = Questions { marks, ..Questions::new() };
     let udp_port = site.wire.udp_port;
     let forwarding = site.plain.backend.is_direct().then(|| LinkName::new(&site.plain.interface));
     let forwarding = forwarding.and_then(Result::ok);
-    Config { mark: Mark { value, mask }, udp_port, questions, forwarding, ..Config::new(tun) }
+    Config { mark: exempt, udp_port, questions, forwarding, ..Config::new(tun) }
 }
 
 #[cfg(test)]
@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn marks_of_a_site_file_are_those_of_leak_protection() {
         let Marks { exempt, packets, flows } = Marks::default();
-        assert_eq!(Mark { value: exempt.value, mask: exempt.mask }, Mark::GATEWAY);
+        assert_eq!(exempt, Config::new(LinkName::new("tun").unwrap()).mark);
         assert_eq!(Bits::at(packets, flows), Some(Bits::default()));
     }
 }

@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use convoy_control::drivers::Drivers;
 use convoy_control::event::describe as describe_event;
 use convoy_control::metrics::{self, Load, Tunnels};
 use convoy_control::protocol::DriverSetting;
 use convoy_control::server;
-use convoy_control::site::{CryptoEngine, ExemptMark};
+use convoy_control::site::CryptoEngine;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
     CryptoReport, DriverChange, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler,
@@ -24,7 +23,8 @@ use convoy_control::trace::{Question, Trace, flow, trace};
 use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
-use convoy_host::{GenerationWatch, Heard, LinkName, Network, has_generation_id};
+use convoy_engine::registry::Drivers;
+use convoy_host::{GenerationWatch, Heard, LinkName, Mark, Network, has_generation_id};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
@@ -33,11 +33,10 @@ use zeroize::Zeroizing;
 use super::connections::Lookout;
 use super::daemons::moment;
 use super::{EngineTold, Gateway, load};
-use crate::cli::RunArgs;
 use crate::exit::describe;
-use crate::privileges;
+use crate::privileges::{self, Limits};
 
-/// How long a listener sleeps that hears nothing.
+/// Longest sleep of a listener that hears nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Of so many SAs at most the log remembers where it was told that packets come from.
@@ -51,10 +50,10 @@ pub struct Live {
     update_stats: Box<dyn Fn() + Send + Sync>,
     /// Called when a client wants the gateway to end.
     stop: Box<dyn Fn() + Send + Sync>,
-    /// Where IKE daemons listen.
+    /// Channel at which IKE daemons listen.
     multicast: Multicast,
-    /// What their sockets are exempt by.
-    exempt: ExemptMark,
+    /// Mark that exempts their sockets.
+    exempt: Mark,
 }
 
 impl fmt::Debug for Live {
@@ -73,11 +72,11 @@ struct Inner {
     /// For metrics: what went through tunnels whose SAs were replaced, and what workers told.
     tunnels: Tunnels,
     told: metrics::Told,
-    /// Why metrics are not served that are asked for.
+    /// Reason for which metrics are not served that are asked for.
     no_metrics: Option<String>,
-    /// What the log was told of the engine.
+    /// Counts of the engine that the log was told.
     engine: EngineTold,
-    /// Where the log was last told that packets of an SA of the site file come from.
+    /// Addresses from which packets of an SA of the site file come, as the log was last told.
     moved: HashMap<SaId, SocketAddr>,
 }
 
@@ -112,11 +111,11 @@ impl Live {
     /// server runs.
     ///
     /// # Errors
-    /// When a thread keeps rights that a running gateway does not need.
-    pub(crate) fn give_up(&self, args: &RunArgs) -> anyhow::Result<()> {
+    /// Fails if a thread keeps rights that a running gateway does not need.
+    pub(crate) fn give_up(&self, limits: Limits) -> anyhow::Result<()> {
         if let Some(gateway) = &mut self.lock().gateway {
             gateway.settle_helper();
-            let confinement = privileges::give_up(gateway.core().state().site(), args)?;
+            let confinement = privileges::give_up(gateway.core().state().site(), limits)?;
             gateway.note_confinement(confinement);
         }
         Ok(())
@@ -212,7 +211,7 @@ impl Live {
         }
     }
 
-    /// Who looks after the packet filter and the table of connections, where there is leak protection. To be called
+    /// Watcher of the packet filter and the table of connections, where there is leak protection. To be called
     /// before rights are given up.
     pub(crate) fn lookout(&self) -> Option<Lookout> {
         self.lock().gateway.as_ref().and_then(Gateway::lookout)
@@ -252,7 +251,7 @@ impl Live {
     /// Reads the site file again.
     ///
     /// # Errors
-    /// What is wrong; then nothing changed.
+    /// The fault; then nothing changed.
     pub fn reload(&self) -> anyhow::Result<ReloadReport> {
         let done = self.try_reload();
         // Whoever asked is told as well, but the log is what remains.
@@ -434,7 +433,7 @@ impl xfrm::Service for Live {
         self.gateway_for_daemons(|gateway| gateway.steer(client, &socket, encap))
     }
 
-    fn exempt_mark(&self) -> ExemptMark {
+    fn exempt_mark(&self) -> Mark {
         self.exempt
     }
 }
@@ -510,7 +509,7 @@ fn counts(gateway: &Gateway) -> Vec<(String, u64, bool)> {
     counts
 }
 
-/// What engines did that work beside the workers.
+/// Counts of engines beside the workers, by name.
 fn engine_counts(
     sum: &dyn Fn(fn(&WorkerStats) -> u64) -> u64,
 ) -> impl Iterator<Item = (&'static str, u64)> {

@@ -50,6 +50,7 @@ use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::{Events, Wiring, WorkerStats};
 use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
+use scopeguard::ScopeGuard;
 
 use addresses::{Addresses, Sources};
 use connections::Lookout;
@@ -86,7 +87,7 @@ pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
     Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
 }
 
-/// Why SAs end that two machines have.
+/// Reason for the end of SAs that two machines have.
 const IS_COPY: &str =
     "this virtual machine was resumed from a snapshot or cloned (its generation changed)";
 
@@ -101,7 +102,7 @@ pub struct Gateway {
     following: Vec<Following>,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
-    /// Whether somebody may have removed some of them, and when it is looked at at the earliest.
+    /// True if somebody may have removed some of them, and the earliest time of the next look.
     are_routes_due: bool,
     routes_rest_until: Instant,
     /// Hears of the host's interfaces and addresses.
@@ -110,7 +111,7 @@ pub struct Gateway {
     sources: Sources,
     own_networks: OwnNetworks,
     widths: Widths,
-    /// What IKE daemons made, if they are served.
+    /// State that IKE daemons made, if they are served.
     daemons: Option<Daemons>,
     /// Keeps what the site's own policies protect from leaving in clear, where no daemons are served.
     leaks: Option<Leaks>,
@@ -125,10 +126,10 @@ pub struct Gateway {
     sockets: Vec<Socket>,
     recorder: Option<Recorder>,
     started: Instant,
-    /// Why it may not hear that its machine is a copy, if so.
+    /// Reason for which it may not hear that its machine is a copy, if so.
     deaf: Option<String>,
     helper: Helper,
-    /// What it is held by, once it has given up what only the start needed.
+    /// Limits that hold it, once it has given up what only the start needed.
     confinement: Option<Confinement>,
 }
 
@@ -136,7 +137,7 @@ pub struct Gateway {
 #[derive(Debug)]
 struct Made {
     device: Option<Device>,
-    /// What it gets when it is made.
+    /// Settings that it gets when it is made.
     plan: Plan,
     /// It is gone and cannot be made again.
     lost: Option<String>,
@@ -150,7 +151,14 @@ fn applied(to_stay: &[&Plan], plan: &Plan) -> Result<Applied, HostError> {
     plan.apply()
 }
 
-/// How a host's interfaces are used.
+/// Stops the workers of a start that failed. Why it failed is the caller's to tell, and not what follows from that.
+fn stop_after_failure(core: Core) {
+    if let Err(error) = core.stop() {
+        tracing::warn!("ending the workers of a start that failed: {}", describe(&error));
+    }
+}
+
+/// Use of a host's interfaces.
 fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
     Ok(HostMedium {
         is_plain_direct: sides.plain.is_some(),
@@ -165,11 +173,23 @@ fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
 
 impl Gateway {
     /// Starts everything, in the calling thread's network namespace. Traffic can flow when this
-    /// returns. `helper` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
+    /// returns. The steps, each of which, but for leak protection, is taken back if a later one fails:
+    ///
+    /// 1. the plan of what changes on this host, which finds most of what can be wrong, and changes nothing;
+    /// 2. the session store of IKE daemons, so that no second gateway takes up the same SAs;
+    /// 3. leak protection of IKE daemons' policies, so that what was closed stays so;
+    /// 4. state: leases of sequence numbers, and the first snapshot;
+    /// 5. leak protection of the site's own policies, before there is an interface;
+    /// 6. ports, and the workers on them;
+    /// 7. addresses of interfaces, and interfaces for SAs of IKE daemons;
+    /// 8. the XFRM database for IKE daemons, with the SAs of the previous run;
+    /// 9. routes, which bring the first packets.
+    ///
+    /// `helper` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
     /// fails.
     ///
     /// # Errors
-    /// What failed; everything done until then is taken back, but for leak protection, which stays.
+    /// The failure; everything done until then is taken back, but for leak protection, which stays.
     pub fn start(
         site: Site,
         helper: Helper,
@@ -186,8 +206,7 @@ impl Gateway {
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life left closed stays so from here on.
-        let guard = site.xfrm.as_ref().map(|_| Guard::raise(&site));
-        let guard = guard.transpose()?;
+        let protection = site.xfrm.as_ref().map(|_| Guard::raise(&site)).transpose()?;
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;
@@ -197,69 +216,38 @@ impl Gateway {
         let medium = Medium::Host(host_medium(&mut sides)?);
         // Their addresses and routes may be those of others now.
         interfaces::remove_unnamed(&site);
-        let mut prepared = Prepared::new(site, wire_mtu, medium)?;
+        let mut prepared =
+            scopeguard::guard(Prepared::new(site, wire_mtu, medium)?, Prepared::abandon);
         // Before there is a TUN interface, but not on behalf of a second gateway of the same state folder.
-        let raised = OwnNetworks::of(&mut prepared).and_then(|own_networks| {
-            let state = prepared.state();
-            let leaks = Leaks::raise(state.site(), (state.published(), state.plain_spd()))?;
-            Ok((own_networks, leaks))
-        });
-        let (own_networks, leaks) = match raised {
-            Ok(both) => both,
-            Err(error) => {
-                prepared.abandon();
-                return Err(error);
-            }
-        };
+        let own_networks = OwnNetworks::of(&mut prepared)?;
+        let state = prepared.state();
+        let leaks = Leaks::raise(state.site(), (state.published(), state.plain_spd()))?;
         let serves_daemons = prepared.state().site().xfrm.is_some();
         let is_marked = serves_daemons || leaks.as_ref().is_some_and(Leaks::stands);
-        let opened = Widths::open(prepared.arena().frame_size().largest_packet()).and_then(|w| {
-            Ok((w, ports::open(prepared.state().site(), sides, prepared.arena(), is_marked)?))
-        });
-        let (widths, opened) = match opened {
-            Ok(both) => both,
-            Err(error) => {
-                prepared.abandon();
-                return Err(error);
-            }
-        };
+        let widths = Widths::open(prepared.arena().frame_size().largest_packet())?;
+        let opened = ports::open(prepared.state().site(), sides, prepared.arena(), is_marked)?;
         let Opened { workers, interface, device, sockets, recorder, followers, shared, late } =
             opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
-        let mut core = prepared.start(workers, alarm)?;
+        // In front of the workers, which a start that fails from here on ends before it takes these back.
+        let (interface_changes, daemons);
+        let mut following = Vec::new();
+        let core = ScopeGuard::into_inner(prepared).start(workers, alarm)?;
+        let mut core = scopeguard::guard(core, stop_after_failure);
         // Routes of others lead to these: they stay as they are.
-        let interface_changes = match applied(&[&for_interfaces, &beside], &interface_plan) {
-            Ok(applied) => applied,
-            Err(error) => {
-                core.stop()?;
-                return Err(error.into());
-            }
-        };
+        interface_changes = applied(&[&for_interfaces, &beside], &interface_plan)?;
         // Behind these: an interface that is down takes no routes.
-        let daemons = guard.map(|guard| Daemons::serve(&mut core, guard, keep, shared)).transpose();
-        let daemons = match daemons {
-            Ok(daemons) => daemons,
-            Err(error) => {
-                core.stop()?;
-                return Err(error);
-            }
-        };
+        let serve = |protection| Daemons::serve(&mut core, protection, keep, shared);
+        daemons = protection.map(serve).transpose()?;
         let wiring = if serves_daemons { None } else { core.take_wiring() };
         let clamp = guard::clamp(core.state().site());
-        let mut following = Vec::new();
         for follower in followers {
-            match follower.start(core.waker()) {
-                Ok(one) => following.push(one),
-                Err(error) => {
-                    core.stop()?;
-                    return Err(error.into());
-                }
-            }
+            following.push(follower.start(core.waker())?);
         }
         Self {
-            core,
+            core: ScopeGuard::into_inner(core),
             following,
             routes: BTreeMap::new(),
             are_routes_due: false,
@@ -291,20 +279,25 @@ impl Gateway {
         .with_routes()
     }
 
+    /// As [`Gateway::stop`], for a start that failed: what goes wrong then is told in the log alone.
+    pub fn stop_after_failure(self) {
+        if let Err(error) = self.stop() {
+            tracing::warn!("ending after a start that failed: {}", describe(&error));
+        }
+    }
+
     /// Does what takes an interface that is up.
-    fn with_routes(mut self) -> anyhow::Result<Self> {
-        if let Err(error) = self.fit_segments(true) {
+    fn with_routes(self) -> anyhow::Result<Self> {
+        let mut this = scopeguard::guard(self, Self::stop_after_failure);
+        if let Err(error) = this.fit_segments(true) {
             tracing::warn!("TCP connections through tunnels: {}", describe(&error));
         }
-        if let Err(error) = self.lay_routes() {
-            self.stop()?;
-            return Err(error);
-        }
-        self.follow_sources(true);
+        this.lay_routes()?;
+        this.follow_sources(true);
         // The TUN interface has its addresses only now.
-        self.own_networks.look_again();
-        self.follow_own_networks(true);
-        Ok(self)
+        this.own_networks.look_again();
+        this.follow_own_networks(true);
+        Ok(ScopeGuard::into_inner(this))
     }
 
     /// Lays the routes into the TUN interface that the site in force wants, or has the leak protection do so.
@@ -335,13 +328,13 @@ impl Gateway {
         &self.core
     }
 
-    /// What IKE daemons made, if they are served.
+    /// State that IKE daemons made, if they are served.
     #[must_use]
     pub fn kernel(&self) -> Option<&Kernel> {
         self.daemons.as_ref().map(|daemons| &daemons.kernel)
     }
 
-    /// What the workers publish.
+    /// Counters that the workers publish.
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         self.core.stats()
@@ -352,7 +345,7 @@ impl Gateway {
         self.core.stats_updater()
     }
 
-    /// What the workers tell; `None` the second time.
+    /// Messages of the workers; `None` the second time.
     #[must_use]
     pub fn take_events(&mut self) -> Option<Events> {
         self.core.take_events()
@@ -364,31 +357,29 @@ impl Gateway {
         &self.interface
     }
 
-    /// When traffic could first flow.
+    /// Time at which traffic could first flow.
     #[must_use]
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Brings another site into force; no packet is lost.
+    /// Brings another site into force; no packet is lost. The steps, of which a failure takes back those before it:
+    ///
+    /// 1. what needs a restart is refused, and so are routes and addresses that cannot be;
+    /// 2. leak protection covers both sites, and workers serve the addresses of both;
+    /// 3. what policies answered is void, and questions wait;
+    /// 4. the new snapshot is published, with its leases on disk;
+    /// 5. leak protection covers the site in force alone, and questions are answered again;
+    /// 6. routes, addresses and interface MTUs follow. What fails from here on is logged, and tried again.
     ///
     /// # Errors
-    /// When the site cannot be brought into force as a whole; then nothing has changed.
+    /// Refuses a site that cannot be brought into force as a whole; then nothing has changed.
     pub fn reload(&mut self, site: Site) -> anyhow::Result<ReloadReport> {
         if let Some(name) = ports::unserved(&site, &self.sockets) {
             let what = format!("the local address of SA '{name}'");
             return Err(base::state_error(StateError::NeedsRestart(vec![what])));
         }
-        let now = self.core.state().site();
-        for (what, is_same) in [
-            ("leak_protection", site.leak_protection == now.leak_protection),
-            // Those of sockets, of packets and of flows would not change in one step.
-            ("marks", site.marks == now.marks),
-        ] {
-            if !is_same {
-                return Err(base::state_error(StateError::NeedsRestart(vec![what.to_owned()])));
-            }
-        }
+        self.core.state().check_reload(&site).map_err(base::state_error)?;
         // Also checks the routes before anything changes.
         plan(&site, &self.interface, self.core.state().wire_mtu())?;
         let before = direct::local_addresses(self.core.state().site());
@@ -396,55 +387,24 @@ impl Gateway {
         if let Some(missing) = addresses::findings(&site, &(&after - &before)).first() {
             anyhow::bail!("{missing}");
         }
-        let widened = match (&mut self.leaks, &mut self.daemons) {
-            (Some(leaks), _) => leaks.widen(&site),
-            (None, Some(daemons)) => daemons.widen(&site),
-            (None, None) => Ok(()),
-        };
-        if let Err(error) = widened {
-            self.narrow_leaks();
-            return Err(error);
-        }
+        // However it ends, what the site that is in force then does not protect is open again.
+        let mut widened = scopeguard::guard(&mut *self, Self::narrow_leaks);
+        widened.widen_leaks(&site)?;
         // First those of both, so that no packet is lost on the way.
-        if let Err(error) = self.serve(&(&before | &after)).context("local addresses of SAs") {
-            self.narrow_leaks();
-            return Err(error);
-        }
-        // What policies of before answered is void when others are in force; until then, questions wait.
-        let voided = match (&mut self.leaks, &mut self.daemons) {
-            (Some(leaks), _) => leaks.void_answers().context("leak protection"),
-            (None, Some(daemons)) => daemons.void_answers(&site),
-            (None, None) => Ok(()),
-        };
-        if let Err(error) = voided {
-            self.narrow_leaks();
-            return Err(error);
-        }
+        widened.serve(&(&before | &after)).context("local addresses of SAs")?;
+        widened.void_answers(&site)?;
         // Policies of the new site decide about nothing that the host is to pass on.
         if site.plain.between_tunnels == BetweenTunnels::Host {
-            self.core.send_on(None);
+            widened.core.send_on(None);
         }
-        let report = match self.core.reload(site) {
-            Ok(report) => report,
-            Err(error) => {
-                if let Err(error) = self.serve(&before) {
-                    tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
-                }
-                self.narrow_leaks();
-                return Err(base::state_error(error));
+        let report = widened.core.reload(site).map_err(|error| {
+            if let Err(error) = widened.serve(&before) {
+                tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
             }
-        };
-        if let Some(daemons) = &mut self.daemons
-            && let Err(error) = daemons.kernel.set_drivers(self.core.state().drivers().clone())
-        {
-            tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
-        }
-        if let Some(daemons) = &mut self.daemons {
-            let site = self.core.state().site();
-            daemons.kernel.set_legacy(site.legacy);
-            daemons.kernel.set_worker_rules(site.worker_rules.clone());
-        }
-        self.narrow_leaks();
+            base::state_error(error)
+        })?;
+        widened.set_up_daemons();
+        drop(widened);
         if let Err(error) = self.serve(&after) {
             tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));
         }
@@ -465,7 +425,7 @@ impl Gateway {
     /// how many these are.
     ///
     /// # Errors
-    /// When there is no such driver, or an SA would have none; then nothing has changed.
+    /// Fails if there is no such driver, or an SA would have none; then nothing has changed.
     pub fn set_driver(&mut self, name: &str, setting: DriverSetting) -> anyhow::Result<usize> {
         let before = self.core.state().drivers().clone();
         let drivers = before.with_setting(name, setting.into())?;
@@ -490,6 +450,35 @@ impl Gateway {
         for error in gone.into_values().filter_map(|route| route.take_back().err()) {
             tracing::warn!(%error, "route");
         }
+    }
+
+    /// Protects from leaking what this site says, beside what the one in force does.
+    fn widen_leaks(&mut self, site: &Site) -> anyhow::Result<()> {
+        match (&mut self.leaks, &mut self.daemons) {
+            (Some(leaks), _) => leaks.widen(site),
+            (None, Some(daemons)) => daemons.widen(site),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Voids what policies answered, for this site's will be in force; until they are, questions wait.
+    fn void_answers(&mut self, site: &Site) -> anyhow::Result<()> {
+        match (&mut self.leaks, &mut self.daemons) {
+            (Some(leaks), _) => leaks.void_answers().context("leak protection"),
+            (None, Some(daemons)) => daemons.void_answers(site),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Has SAs of daemons follow the site in force.
+    fn set_up_daemons(&mut self) {
+        let Some(daemons) = &mut self.daemons else { return };
+        let state = self.core.state();
+        if let Err(error) = daemons.kernel.set_drivers(state.drivers().clone()) {
+            tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
+        }
+        daemons.kernel.set_legacy(state.site().legacy);
+        daemons.kernel.set_worker_rules(state.site().worker_rules.clone());
     }
 
     /// Protects from leaking what the site in force says, and no more.
@@ -626,7 +615,7 @@ impl Gateway {
         }
     }
 
-    /// What the gateway can do without and waits for, in words.
+    /// Resources that the gateway can do without and waits for, in words.
     #[must_use]
     pub fn lacking(&self) -> Vec<String> {
         let unknown = self.daemons.iter().filter_map(|d| d.kernel.unknown_directions());
@@ -676,7 +665,7 @@ impl Gateway {
         self.daemons.as_mut().map_or(Told::NotOurs, |d| d.kernel.heard(event, moment()))
     }
 
-    /// What time brings about for IKE daemons. To be called about once a second.
+    /// Does the work for IKE daemons that falls due with time. To be called about once a second.
     pub fn daemons_tick(&mut self) -> Vec<(Group, Datagram)> {
         let Some(daemons) = &mut self.daemons else { return Vec::new() };
         daemons.tick();
@@ -738,13 +727,13 @@ impl Gateway {
         Ok(clamp.fit(link.mtu)?)
     }
 
-    /// What leak protection has dropped, by name.
+    /// Numbers of packets that leak protection has dropped, by name.
     pub fn leak_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let of_site = self.leaks.iter().flat_map(Leaks::counts);
         of_site.chain(self.daemons.iter().flat_map(Daemons::leak_counts))
     }
 
-    /// What keeps protected packets from leaving in clear, for `convoy status`.
+    /// Protection of packets from leaving in clear, for `convoy status`.
     pub fn leak_protection(&self) -> Option<LeakProtection> {
         let of_daemons = self.daemons.iter().map(Daemons::leak_protection);
         self.leaks.iter().map(Leaks::report).chain(of_daemons).next()
@@ -763,13 +752,13 @@ impl Gateway {
         self.confinement = Some(confinement);
     }
 
-    /// What holds somebody who has taken the gateway over.
+    /// Limits that hold somebody who has taken the gateway over.
     #[must_use]
     pub fn confinement(&self) -> Option<Confinement> {
         self.confinement.clone()
     }
 
-    /// What is wrong with interfaces, addresses and routes at present, and with the machine, in words.
+    /// Faults of interfaces, addresses and routes at present, and of the machine, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);

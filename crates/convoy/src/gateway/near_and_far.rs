@@ -1,4 +1,4 @@
-//! Which networks of a site are on this side of its tunnels, and which behind them.
+//! Networks of a site on this side of its tunnels, and networks behind them.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ pub(super) fn net(prefix: Prefix) -> Option<IpNet> {
     IpNet::new(prefix.addr(), prefix.len()).ok()
 }
 
-/// What a site's policies protect, by prefixes. Where the local and the remote addresses of one overlap, as where both
+/// Prefixes that a site's policies protect. Where the local and the remote addresses of one overlap, as where both
 /// are everything, and `routes` lists networks, these say which of the remote ones are meant.
 ///
 /// # Errors
-/// When a policy protects everything from everybody, and no route says what is meant; or the interface has another
-/// name at each start.
+/// Refuses a policy that protects everything from everybody, if no route says what is meant; and an interface that
+/// has another name at each start.
 pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
     if site.plain.interface.contains('%') {
         return Err(Box::new(changes_name(site)));
@@ -46,7 +46,7 @@ pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
 /// are everything, and `routes` lists networks, these say which of the remote ones are meant.
 ///
 /// # Errors
-/// When it is for everything from everybody, and no route says what is meant.
+/// Refuses one for everything from everybody, if no route says what is meant.
 pub(super) fn meant(
     site: &Site,
     policy: &Policy,
@@ -94,7 +94,7 @@ fn mixed(site: &Site) -> BTreeSet<IpNet> {
     mixed
 }
 
-/// Whether a policy is for all packets between its addresses.
+/// True if a policy is for all packets between its addresses.
 fn is_whole(policy: &Policy) -> bool {
     policy.protocol.is_none() && policy.upper == Upper::Any
 }
@@ -103,7 +103,7 @@ fn overlap(one: &[IpNet], other: &[IpNet]) -> bool {
     !common(one, other).is_empty()
 }
 
-/// What networks have in common.
+/// Intersection of two lists of networks.
 fn common(one: &[IpNet], other: &[IpNet]) -> Vec<IpNet> {
     let pairs = one.iter().flat_map(|one| other.iter().map(move |other| (one, other)));
     let inner = |(one, other): (&IpNet, &IpNet)| match (one.contains(other), other.contains(one)) {
@@ -123,7 +123,7 @@ fn is_everything(networks: &[IpNet]) -> bool {
     IpNet::aggregate(&networks.to_vec()).iter().any(|network| network.prefix_len() == 0)
 }
 
-/// Whether a policy passes all packets to its networks in clear, from whomever others would protect them.
+/// True if a policy passes all packets to its networks in clear, from whomever others would protect them.
 fn is_free(site: &Site, policy: &Policy) -> bool {
     let covers = |part: &Addresses| {
         let covers = |own: &Addresses| own.first() <= part.first() && part.last() <= own.last();

@@ -1,4 +1,4 @@
-//! Which networks and addresses are the host's own: what comes out of a tunnel for one of these goes on into no other.
+//! Networks and addresses that are the host's own: what comes out of a tunnel for one of these goes on into no other.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -13,14 +13,14 @@ use super::leaks::RESTS;
 
 /// The kernel's table of its own addresses.
 const LOCAL: u32 = 255;
-/// Who lays routes to networks that the host is connected to: the kernel for addresses, and for what routers advertise.
+/// Origins of routes to networks that the host is connected to: the kernel for addresses, and for what routers advertise.
 const CONNECTING: [u8; 2] = [2, 9];
 
 /// Follows them.
 #[derive(Debug)]
 pub(super) struct OwnNetworks {
     known: Option<KnownNetworks>,
-    /// Whether they may have changed, and when it is looked at at the earliest.
+    /// True if they may have changed, and the earliest time of the next look.
     is_due: bool,
     rests_until: Instant,
     trouble: Option<String>,
@@ -30,7 +30,7 @@ impl OwnNetworks {
     /// Has pipelines know them that do not run yet.
     ///
     /// # Errors
-    /// When the host's networks cannot be read, and nobody but the pipelines would keep from its interface what
+    /// Fails if the host's networks cannot be read, and nobody but the pipelines would keep from its interface what
     /// goes from tunnel to tunnel.
     pub(super) fn of(prepared: &mut Prepared) -> anyhow::Result<Self> {
         let now = Instant::now();
@@ -51,7 +51,7 @@ impl OwnNetworks {
         (self.is_due, self.rests_until) = (true, Instant::now());
     }
 
-    /// What the pipelines have to know from now on, once that may have changed (`changed`) and did.
+    /// Networks that the pipelines have to know from now on, once they may have changed (`changed`) and did.
     pub(super) fn news(&mut self, site: &Site, changed: bool) -> Option<Option<&KnownNetworks>> {
         self.is_due |= changed;
         let begin = Instant::now();
@@ -77,13 +77,13 @@ impl OwnNetworks {
         Some(self.known.as_ref())
     }
 
-    /// What is wrong at present, in words.
+    /// Fault at present, in words.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.clone()
     }
 }
 
-/// What the host and the site file say.
+/// Networks by what the host and the site file say.
 fn networks(site: &Site) -> Result<KnownNetworks, HostError> {
     let mut network = Network::open()?;
     let own_links = site.xfrm_interfaces().iter().map(|interface| interface.name.as_str());

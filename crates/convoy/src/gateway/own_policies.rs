@@ -13,10 +13,10 @@ use super::{leaks, routes};
 /// Types of ICMPv6 messages that Neighbour Discovery is made of (RFC 4861 section 4).
 const NEIGHBOUR_DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
 
-/// What leak protection has to know of a site's policies.
+/// A site's policies, as leak protection has to know them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnPolicies {
-    /// What they cover. A policy with several networks is several here.
+    /// Traffic that they cover. A policy with several networks is several here.
     covers: BTreeSet<Policy>,
     /// Networks that are routed into the TUN interface.
     routed: BTreeSet<IpNet>,
@@ -25,10 +25,10 @@ pub(super) struct OwnPolicies {
 }
 
 impl OwnPolicies {
-    /// Those of a site that serves daemons.
+    /// Policies of a site that serves daemons.
     ///
     /// # Errors
-    /// What leak protection cannot do for them, for people.
+    /// Refuses policies that leak protection cannot hold, in words for people.
     pub(super) fn of(site: &Site) -> Result<Self, Box<Finding>> {
         if site.plain.interface.contains('%') {
             return Err(Box::new(changes_name(site)));
@@ -51,12 +51,12 @@ impl OwnPolicies {
         &self.routed
     }
 
-    /// Whether there are none that hold anything.
+    /// True if there are none that hold anything.
     pub(super) fn hold_nothing(&self) -> bool {
         self.covers.iter().all(|policy| policy.verdict == Verdict::Bypass)
     }
 
-    /// Whether look-ups find the same as with others.
+    /// True if look-ups find the same as with others.
     pub(super) fn decide_as(&self, other: &Self) -> bool {
         self.looked_up == other.looked_up
     }
@@ -68,7 +68,7 @@ impl OwnPolicies {
     }
 }
 
-/// What a site's policies cover, by prefixes.
+/// Traffic that a site's policies cover, by prefixes.
 fn covers(site: &Site) -> Result<BTreeSet<Policy>, Box<Finding>> {
     let mut covers = BTreeSet::new();
     for policy in site.deciding_policies().filter(|policy| !is_neighbour_discovery(policy)) {
@@ -103,7 +103,7 @@ fn covers(site: &Site) -> Result<BTreeSet<Policy>, Box<Finding>> {
     Ok(covers)
 }
 
-/// Whether a policy passes Neighbour Discovery alone (RFC 4861), which passes on its link anyway.
+/// True if a policy passes Neighbour Discovery alone (RFC 4861), which passes on its link anyway.
 fn is_neighbour_discovery(policy: &SitePolicy) -> bool {
     let is_of_it = |(first, last): (u8, u8)| {
         NEIGHBOUR_DISCOVERY.contains(&first) && NEIGHBOUR_DISCOVERY.contains(&last)
@@ -128,18 +128,18 @@ fn looked_up(site: &Site) -> Vec<SitePolicy> {
     site.deciding_policies().map(plain).collect()
 }
 
-/// What would keep leak protection of a site's own policies from being raised, as far as its file tells.
+/// Obstacle to raising leak protection of a site's own policies, as far as its file tells.
 pub(super) fn unprotectable(site: &Site) -> Option<Box<Finding>> {
     OwnPolicies::of(site).err()
 }
 
-/// Whether the kernel asks about packets of a site's own policies, as far as its file tells.
+/// True if the kernel asks about packets of a site's own policies, as far as its file tells.
 pub(super) fn will_ask(site: &Site) -> bool {
     let would_ask = |own: OwnPolicies| would_ask(&own.covers.into_iter().collect::<Vec<_>>());
     OwnPolicies::of(site).is_ok_and(would_ask)
 }
 
-/// What leak protection would do for a site's own policies, in words; nothing where it would do nothing.
+/// Effects that leak protection would have for a site's own policies, in words; nothing where it would have none.
 pub(super) fn describe(site: &Site) -> Option<String> {
     let own = OwnPolicies::of(site).ok().filter(|own| !own.hold_nothing())?;
     let [near, far] = own.sides();

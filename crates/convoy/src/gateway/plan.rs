@@ -1,4 +1,4 @@
-//! What a gateway changes on the host: derived from the site file, applied and taken back by
+//! Changes of a gateway to the host: derived from the site file, applied and taken back by
 //! `convoy_host`.
 
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ use crate::exit::Stop;
 
 /// Smallest MTU of an IPv6 link (RFC 8200 section 5).
 const V6_LEAST: u16 = 1280;
-/// What an Ethernet carries, where nothing says otherwise.
+/// MTU of an Ethernet in bytes, where nothing says otherwise.
 const ETHERNET: u16 = 1500;
 
-/// What SAs that daemons bring may add to a packet, in bytes: an outer IPv6 header, UDP, and ESP with
+/// Most bytes that SAs of daemons add to a packet: an outer IPv6 header, UDP, and ESP with
 /// AES-CBC, its padding and HMAC-SHA-512-256.
 const DAEMONS_ROOM: u16 = 40 + 8 + 8 + 16 + 15 + 2 + 32;
 
@@ -102,7 +102,7 @@ fn inner_room(sa: &Association, outer: u16) -> u16 {
     }
 }
 
-/// What is routed into the plain interface.
+/// Networks that are routed into the plain interface.
 fn networks(site: &Site) -> Vec<Prefix> {
     match &site.plain.routes {
         Routes::FromPolicies => site.protected_networks(),
@@ -113,7 +113,7 @@ fn networks(site: &Site) -> Vec<Prefix> {
 /// The changes, in order.
 ///
 /// # Errors
-/// When a route would lead the protected packets themselves back into the tunnel.
+/// Refuses a route that would lead the protected packets themselves back into the tunnel.
 pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan> {
     let link = LinkName::new(interface)?;
     let mut plan = Plan::default();
@@ -135,7 +135,7 @@ pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan>
     Ok(plan)
 }
 
-/// What makes the TUN interface work that a direct side has beside it, if it has one.
+/// Changes that make the TUN interface work which a direct side has beside it, if it has one.
 pub(super) fn beside(site: &Site, wire_mtu: u16) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     if site.plain.backend.is_direct() && site.leak_protection {
@@ -149,14 +149,14 @@ pub(super) fn beside(site: &Site, wire_mtu: u16) -> anyhow::Result<Plan> {
 /// The route that leads a network into the plain interface.
 ///
 /// # Errors
-/// When it would lead the protected packets themselves back into the tunnel.
+/// Refuses one that would lead the protected packets themselves back into the tunnel.
 pub(super) fn route(site: &Site, network: Prefix, link: LinkName) -> anyhow::Result<Change> {
     let source = no_loop(site, network).map_err(|finding| Stop::usage(finding.to_string()))?;
     let to = net(network.addr(), network.len())?;
     Ok(Change::Route(Route { source, ..Route::new(to, link) }))
 }
 
-/// What would keep the gateway from starting, as far as it can be told without rights and without the
+/// Obstacles to the gateway's start, as far as they can be told without rights and without the
 /// interfaces: routes that would lead protected packets back into the tunnel. Empty when all is well.
 #[must_use]
 pub fn loops(site: &Site) -> Vec<Finding> {

@@ -12,13 +12,13 @@ const LOOK_EVERY: u32 = 10;
 /// A port that is tried again each second until the gateway has it.
 #[derive(Debug)]
 pub(crate) struct PortWait {
-    /// What is missing without it.
+    /// Consequence of its lack, in words.
     missing: &'static str,
     transport: Transport,
     at: SocketAddr,
     tries: u32,
     holder: Option<Holder>,
-    /// Why the last try failed.
+    /// Error of the last try.
     reason: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl PortWait {
         }
     }
 
-    /// Why it waits, in words.
+    /// Reason for which it waits, in words.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }

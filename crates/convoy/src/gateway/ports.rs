@@ -31,7 +31,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// What it is, in words.
+    /// Kind and address, in words.
     #[must_use]
     pub fn describe(self, udp_port: u16) -> String {
         let at = |addr: IpAddr| match addr.is_unspecified() {
@@ -59,7 +59,7 @@ impl Socket {
         }
     }
 
-    /// What it carries, and its address.
+    /// Kind of packets that it carries, and its address.
     fn parts(self) -> (Carried, IpAddr) {
         match self {
             Self::Raw(addr) => (Carried::Esp, addr),
@@ -68,7 +68,7 @@ impl Socket {
         }
     }
 
-    /// Whether packets of this kind at this local address are served.
+    /// True if packets of this kind at this local address are served.
     fn serves(self, local: IpAddr, carried: Carried) -> bool {
         let (mine_carries, mine) = self.parts();
         mine_carries == carried
@@ -77,7 +77,7 @@ impl Socket {
     }
 }
 
-/// What the packets of an SA look like outside.
+/// Outer form of the packets of an SA.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Carried {
     Esp,
@@ -157,9 +157,9 @@ pub(super) struct Opened {
     pub(super) sockets: Vec<Socket>,
     /// Writes the capture; the file is complete when this is dropped.
     pub(super) recorder: Option<Recorder>,
-    /// What follows the kernel's tables, for each side that is direct.
+    /// Handles that follow the kernel's tables, for each side that is direct.
     pub(super) followers: Vec<Follower>,
-    /// What shares UDP ports with IKE daemons.
+    /// Handles that share UDP ports with IKE daemons.
     pub(super) shared: Vec<Steering>,
     /// UDP ports that somebody else has.
     pub(super) late: LatePorts,
@@ -170,7 +170,7 @@ pub(super) struct Opened {
 /// Sockets bear the gateway's mark if `is_marked`.
 ///
 /// # Errors
-/// What could not be opened, and which right is missing if that is why.
+/// Names what could not be opened, and the right that is missing if that is the reason.
 pub(super) fn open(
     site: &Site,
     sides: Sides,
@@ -311,7 +311,7 @@ fn beside_host(
     both.collect::<anyhow::Result<_>>().map(|ports| (ports, device))
 }
 
-/// What the wire side is, in words.
+/// Parts of the wire side, in words.
 #[must_use]
 pub fn describe_wire(site: &Site) -> Vec<String> {
     match (site.wire.backend, &site.wire.interface) {
@@ -334,7 +334,7 @@ fn options(site: &Site, is_marked: bool) -> SocketOptions {
     }
 }
 
-/// What packets a socket for ESP in UDP carries.
+/// Packets that a socket for ESP in UDP carries.
 fn udp_match(local: IpAddr, udp_port: u16) -> WireMatch {
     let version = Some(if local.is_ipv4() { 4 } else { 6 });
     WireMatch { version, protocol: Some(17), source_port: Some(udp_port) }
@@ -344,14 +344,14 @@ fn udp_match(local: IpAddr, udp_port: u16) -> WireMatch {
 pub(super) struct UdpPorts {
     pub(super) carries: WireMatch,
     pub(super) ports: Ports,
-    /// What shares the port with IKE daemons, where they are served.
+    /// Handle that shares the port with IKE daemons, where they are served.
     pub(super) steering: Option<Steering>,
 }
 
 /// Opens the UDP port at a local address.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Fails if the kernel refuses.
 pub(super) fn open_udp(local: IpAddr, site: &Site, is_marked: bool) -> Result<UdpPorts, IoError> {
     let udp_port = site.wire.udp_port;
     let config = udp::Config {
@@ -381,7 +381,7 @@ pub(super) fn wire(carries: WireMatch, ports: Ports, recorder: Option<&Recorder>
 /// that is sent there.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// Fails if it cannot be opened.
 pub(super) fn open_beside(
     socket: BorrowedFd<'_>,
     site: &Site,
@@ -410,8 +410,8 @@ fn open_raw(
         .map_err(|error| rights::explain(error, rights::Need::Raw(local)))
 }
 
-/// Where the kernel puts fragments of UDP together, because they cannot be taken from the interface:
-/// sockets that receive what ESP they make. Whole packets never come there.
+/// Opens sockets for ESP in UDP that comes in fragments, which cannot be taken from the interface:
+/// the kernel puts them together. Whole packets never come there.
 fn joined_datagrams(site: &Site, sockets: &[Socket]) -> anyhow::Result<Vec<Ports>> {
     let mut opened = Vec::new();
     for socket in sockets.iter().filter(|_| site.wire.backend == Backend::AfXdp) {

@@ -1,4 +1,4 @@
-//! What the kernel asks about packets between mixed prefixes, answered from the security policy database.
+//! Questions of the kernel about packets between mixed prefixes, answered from the security policy database.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,13 +12,13 @@ use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::{Direction, MeantFor, PolicyAction, PolicyId, Spd, SpdId};
 use convoy_leak_protection::{
     Answered, Answers, Asked, AskedTotal, Config, Held, LeakProtectionError, Listener, Policies,
-    Questions, Verdict, Way,
+    PolicyDirection, Questions, Verdict,
 };
 use convoy_wire::{FlowKey, parse_packet};
 
 use super::connections::Connections;
 
-/// How soon the thread sees that it is to end.
+/// Longest time until the thread sees that it is to end.
 const LOOKS: Duration = Duration::from_millis(100);
 /// Pause when no listener can be had.
 const RESTS: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ pub(super) struct Answering {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and others share.
+/// State that the thread shares with others.
 #[derive(Debug)]
 struct Desk {
     published: Arc<Published>,
@@ -49,7 +49,7 @@ struct Desk {
     is_over: AtomicBool,
 }
 
-/// Those who want no question answered for a while.
+/// Number of those who want no question answered for a while.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pauses(Arc<(Mutex<u32>, Condvar)>);
 
@@ -85,7 +85,7 @@ impl Drop for Pause {
     }
 }
 
-/// What became of questions since the gateway's start.
+/// Outcomes of questions since the gateway's start.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     answers: Arc<Mutex<Answers>>,
@@ -95,7 +95,7 @@ pub(super) struct Tally {
     is_unseen: bool,
 }
 
-/// How often a listener began to be opened, and was opened: odd while one is.
+/// Count of beginnings and ends of opening a listener: odd while one is opened.
 #[derive(Debug, Default)]
 struct Listeners(AtomicU64);
 
@@ -119,12 +119,12 @@ impl Tally {
         self.is_unseen = self.kernel.follow(questions, || self.listeners.number()).is_err();
     }
 
-    /// What the kernel counted, if it tells.
+    /// Counts of the kernel, if it tells.
     fn asked(&self) -> Option<[Asked; 2]> {
         Some(self.kernel.both()).filter(|_| !self.is_unseen)
     }
 
-    /// What was answered.
+    /// Counts of the answers.
     pub(super) fn answered(&self) -> Answered {
         lock(&self.answers).sum()
     }
@@ -198,12 +198,12 @@ impl Answering {
         drop(lock(&self.desk.held));
     }
 
-    /// How they are asked.
+    /// Settings by which they are asked.
     pub(super) const fn questions(&self) -> &Questions {
         &self.questions
     }
 
-    /// Whether nobody answers any more.
+    /// True if nobody answers any more.
     pub(super) fn is_dead(&self) -> bool {
         let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         has_ended || self.desk.is_deaf.load(Ordering::Relaxed)
@@ -282,7 +282,7 @@ pub(super) struct Database<'a> {
 }
 
 impl Database<'_> {
-    fn look_up(&self, way: Way, packet: &[u8]) -> Verdict {
+    fn look_up(&self, way: PolicyDirection, packet: &[u8]) -> Verdict {
         let Some(flow) = flow_of(packet) else { return Verdict::Discard };
         let (policy, verdict) = self.judge(way, &flow);
         if let (Some(spd), Some(policy)) = (self.spd, policy) {
@@ -292,13 +292,17 @@ impl Database<'_> {
     }
 
     /// The policy that decides about a packet, if one does, and what becomes of it.
-    pub(super) fn judge(&self, way: Way, flow: &FlowKey) -> (Option<PolicyId>, Verdict) {
+    pub(super) fn judge(
+        &self,
+        way: PolicyDirection,
+        flow: &FlowKey,
+    ) -> (Option<PolicyId>, Verdict) {
         let Some(spd) = self.spd else { return (None, Verdict::Discard) };
         let (from, to) = (flow.src_addr(), flow.dst_addr());
         let (decision, near, far) = match way {
-            Way::Out => (spd.lookup(Direction::Outbound, flow), from, to),
-            Way::In => (spd.lookup_for(MeantFor::Host, flow), to, from),
-            Way::Forward => (spd.lookup_for(MeantFor::Others, flow), to, from),
+            PolicyDirection::Out => (spd.lookup(Direction::Outbound, flow), from, to),
+            PolicyDirection::In => (spd.lookup_for(MeantFor::Host, flow), to, from),
+            PolicyDirection::Forward => (spd.lookup_for(MeantFor::Others, flow), to, from),
         };
         let is_held = self.held.holds(way, near, far);
         let verdict = match decision.map(|decision| decision.action) {
@@ -323,7 +327,7 @@ struct Sparing<'a> {
 }
 
 impl Sparing<'_> {
-    fn look_up(&self, way: Way, packet: &[u8]) -> Verdict {
+    fn look_up(&self, way: PolicyDirection, packet: &[u8]) -> Verdict {
         match self.database.look_up(way, packet) {
             Verdict::Bypass if self.is_nearly_full => Verdict::Discard,
             verdict => verdict,
@@ -333,18 +337,18 @@ impl Sparing<'_> {
 
 impl Policies for Sparing<'_> {
     fn outbound(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Way::Out, packet)
+        self.look_up(PolicyDirection::Out, packet)
     }
 
     fn inbound(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Way::In, packet)
+        self.look_up(PolicyDirection::In, packet)
     }
 
     fn forwarded(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Way::Forward, packet)
+        self.look_up(PolicyDirection::Forward, packet)
     }
 
-    /// What fails is lost, as where the interface has no room; who sent it sends again.
+    /// Puts a packet into the interface. It is lost if that fails, as where there is no room; who sent it sends again.
     fn take(&mut self, packet: &[u8]) {
         if self.inlet.is_none() {
             *self.inlet = Inlet::open(self.tun)
@@ -361,7 +365,7 @@ impl Policies for Sparing<'_> {
     }
 }
 
-/// What selectors match of a packet whose end may be missing.
+/// Selector fields of a packet whose end may be missing.
 fn flow_of(packet: &[u8]) -> Option<FlowKey> {
     let mut packet = packet.to_vec();
     let is_v4 = packet.first()? >> 4 == 4;

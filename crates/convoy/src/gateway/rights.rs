@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use convoy_io::{IoError, tun};
 
-/// What was to be opened.
+/// Object that was to be opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Need {
     /// The TUN interface.

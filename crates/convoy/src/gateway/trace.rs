@@ -1,23 +1,23 @@
-//! How a packet would go through the host: for `convoy trace`.
+//! Way of a packet through the host, for `convoy trace`.
 
 use std::net::IpAddr;
 
 use convoy_control::trace::{Decision, Fate, HostWay, Prefixes, Question, RouteTaken};
 use convoy_host::{HostError, Mark, Network, RouteBy, RouteTo};
-use convoy_leak_protection::{Config, Lead, Marks, Verdict, Way};
+use convoy_leak_protection::{Config, Lead, Marks, PolicyDirection, Verdict};
 use convoy_wire::FlowKey;
 
 use super::Gateway;
 use super::questions::Database;
 
-type Mixed<'a> = Box<dyn Fn(Way, IpAddr, IpAddr) -> Option<bool> + 'a>;
+type Mixed<'a> = Box<dyn Fn(PolicyDirection, IpAddr, IpAddr) -> Option<bool> + 'a>;
 
-/// What leak protection says of packets between two addresses.
+/// Verdicts of leak protection on packets between two addresses.
 pub(super) struct Protection<'a> {
     pub(super) config: Config,
-    /// Whether the kernel asks about packets of a way between a near and a far address; none if these are not held.
+    /// True if the kernel asks about packets of a way between a near and a far address; none if these are not held.
     pub(super) mixed: Mixed<'a>,
-    /// Who is asked.
+    /// Policies that are asked.
     pub(super) database: Database<'a>,
 }
 
@@ -28,7 +28,7 @@ struct Packet<'a> {
     interface: &'a str,
 }
 
-/// Where a packet comes from, and whether it is for this host.
+/// Origin of a packet, and whether it is for this host.
 #[derive(Default)]
 struct Ends {
     /// This host sends it.
@@ -39,12 +39,12 @@ struct Ends {
     back: Option<RouteTo>,
 }
 
-/// What leak protection makes of a packet before routes lead it.
+/// Judgement of leak protection on a packet before routes lead it.
 #[derive(Clone, Copy)]
 struct Judged {
     prefixes: Prefixes,
     decision: Decision,
-    /// Why, if it is dropped.
+    /// Fate of the packet if it is dropped.
     dropped: Fate,
 }
 
@@ -53,7 +53,7 @@ const UNPROTECTED: Judged =
     Judged { prefixes: Prefixes::Off, decision: Decision::Routed, dropped: Fate::Discarded };
 
 impl Gateway {
-    /// How the host leads a packet that leaves, or comes in in clear; none for others, and where the gateway forwards
+    /// Way of a packet that leaves, or comes in in clear, through the host; none for others, and where the gateway forwards
     /// past the host.
     pub(super) fn host_way(&self, question: &Question, flow: FlowKey) -> Option<HostWay> {
         let site = self.core.state().site();
@@ -91,8 +91,8 @@ impl Gateway {
 }
 
 /// The way of a packet that came in.
-const fn came_in(is_for_host: bool) -> Way {
-    if is_for_host { Way::In } else { Way::Forward }
+const fn came_in(is_for_host: bool) -> PolicyDirection {
+    if is_for_host { PolicyDirection::In } else { PolicyDirection::Forward }
 }
 
 fn shown(mark: Mark) -> String {
@@ -100,7 +100,7 @@ fn shown(mark: Mark) -> String {
 }
 
 impl Packet<'_> {
-    /// Who sends it, and who is to have it.
+    /// Its sender and its recipient.
     fn ends(
         &self,
         network: &mut Network,
@@ -116,7 +116,7 @@ impl Packet<'_> {
         // Who answers to it leads back the way that it came. What comes from a far network in clear goes back in clear.
         let way = came_in(is_for_host);
         let inbound = protection.filter(|it| {
-            let is_outward = || (it.mixed)(Way::Out, from, to).is_some();
+            let is_outward = || (it.mixed)(PolicyDirection::Out, from, to).is_some();
             (it.mixed)(way, to, from).is_some() && (is_for_host || !is_outward())
         });
         let mark = inbound
@@ -142,12 +142,12 @@ impl Packet<'_> {
         of(marks, verdict).filter(|_| is_marked)
     }
 
-    /// Whether it comes in by the interface.
+    /// True if it comes in by the interface.
     fn is_out_of_tunnel(&self, ends: &Ends) -> bool {
         !ends.is_own && ends.back.as_ref().is_some_and(|back| back.link == self.interface)
     }
 
-    /// What leak protection's prefixes and the policies that are asked say.
+    /// Judges it by leak protection's prefixes and the policies that are asked.
     fn decide(&self, protection: &Protection<'_>, ends: &Ends) -> Judged {
         let Question { from, to, protocol, ports, .. } = *self.question;
         let Protection { config, mixed, database } = protection;
@@ -157,7 +157,7 @@ impl Packet<'_> {
             Verdict::Discard => Decision::Discard,
         };
         let judged = |prefixes, decision| Judged { prefixes, decision, dropped: Fate::Discarded };
-        let outward = mixed(Way::Out, from, to);
+        let outward = mixed(PolicyDirection::Out, from, to);
         let way = came_in(ends.is_for_host);
         let inward = mixed(way, to, from).filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
         if let Some(asks) = inward {
@@ -174,16 +174,16 @@ impl Packet<'_> {
             }
             // Who is asked answers for both ways.
             let prefixes = if outward.is_some() { Prefixes::Mixed } else { prefixes };
-            return judged(prefixes, verdict(Way::Out));
+            return judged(prefixes, verdict(PolicyDirection::Out));
         }
         match outward.filter(|_| !ends.is_for_host) {
             None => judged(Prefixes::Neither, Decision::Routed),
             Some(false) => judged(Prefixes::Whole, Decision::Protect),
-            Some(true) => judged(Prefixes::Mixed, verdict(Way::Out)),
+            Some(true) => judged(Prefixes::Mixed, verdict(PolicyDirection::Out)),
         }
     }
 
-    /// Where routes lead it then.
+    /// Way on which routes lead it then.
     fn follow(
         &self,
         ends: &Ends,

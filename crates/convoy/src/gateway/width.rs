@@ -17,16 +17,16 @@ use super::plan::{plain_mtu_with, routed_mtu};
 pub(super) struct Widths {
     /// MTUs at the last look, by interface.
     links: BTreeMap<String, u32>,
-    /// Whether something has changed since the way to the peers was looked at and what followed was
+    /// True if something has changed since the way to the peers was looked at and what followed was
     /// done.
     is_open: bool,
-    /// Whether the TUN interface has not got the MTU yet that follows.
+    /// True if the TUN interface has not got the MTU yet that follows.
     is_plain_due: bool,
-    /// What went wrong the last time, in words.
+    /// Error of the last attempt, in words.
     trouble: Option<String>,
     /// Largest packet that a frame holds, in bytes.
     room: u16,
-    /// What the TUN interface has instead of the MTU it got at the start.
+    /// Change of the TUN interface's MTU since the start.
     plain: Option<Applied>,
     /// Largest inner packet of the SAs that daemons brought, in bytes.
     daemons: Option<u16>,
@@ -89,7 +89,7 @@ impl Widths {
     /// since the last time; `look` says whether they may have.
     ///
     /// # Errors
-    /// When the kernel cannot be asked; the next call tries again.
+    /// Fails if the kernel cannot be asked; the next call tries again.
     pub(super) fn news(&mut self, site: &Site, look: bool) -> anyhow::Result<Option<u16>> {
         if look {
             let links = links()?;

@@ -1,4 +1,4 @@
-//! Which capabilities a running gateway keeps.
+//! Capabilities that a running gateway keeps.
 
 use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
@@ -25,7 +25,7 @@ pub(super) fn keep_needed(site: &Site, files: Option<&Ruleset>) -> anyhow::Resul
 /// From this port on, everybody may bind, unless `net.ipv4.ip_unprivileged_port_start` says otherwise.
 const FREE_PORTS: u16 = 1024;
 
-/// What a gateway of this site needs while it runs.
+/// Capabilities that a gateway of this site needs while it runs.
 fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
     // Routes, interfaces and the packet filter; sockets for ESP and AH, and on interfaces.
     let mut needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;

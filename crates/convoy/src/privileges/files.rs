@@ -1,4 +1,4 @@
-//! Which files a running gateway may use (Landlock).
+//! Files that a running gateway may use (Landlock).
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use convoy_control::site::Site;
 use convoy_io::landlock::{Access, Ruleset};
 
-/// What every gateway reads: of processes and network settings; of the machine, to tell it from others; names of
+/// Paths that every gateway reads: of processes and network settings; of the machine, to tell it from others; names of
 /// users, for messages.
 const READ: [&str; 7] = [
     "/proc",
@@ -18,13 +18,13 @@ const READ: [&str; 7] = [
     "/etc/passwd",
 ];
 
-/// Where it changes settings of interfaces.
+/// Folder of settings of interfaces, which it changes.
 const SETTINGS: &str = "/proc/sys/net";
 
 /// The site's folders and files, and what every gateway uses.
 ///
 /// # Errors
-/// When the kernel refuses a rule.
+/// Fails if the kernel refuses a rule.
 pub(super) fn allow(ruleset: &Ruleset, site: &Site) -> anyhow::Result<()> {
     for (path, access) in uses(site) {
         let found = ruleset.allow(&path, access);

@@ -11,13 +11,13 @@ use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 
-use crate::cli::SyscallFilter;
+use super::limits::SyscallFilter;
 use calls::Rules;
 
 /// Puts all threads under the filter, for ever.
 ///
 /// # Errors
-/// When the kernel or the processor's family has no such filters.
+/// Fails if the kernel or the processor's family has no such filters.
 pub(super) fn install(site: &Site, mode: SyscallFilter) -> anyhow::Result<()> {
     let filters = match mode {
         SyscallFilter::Off => return Ok(()),
@@ -33,14 +33,14 @@ pub(super) fn install(site: &Site, mode: SyscallFilter) -> anyhow::Result<()> {
 /// Puts the helper under a filter of its own.
 ///
 /// # Errors
-/// When the kernel or the processor's family has no such filters.
+/// Fails if the kernel or the processor's family has no such filters.
 pub(super) fn install_for_helper() -> anyhow::Result<()> {
     let unknown = SeccompAction::Errno(libc::EPERM as u32);
     let filter = compile(calls::for_helper()?, SeccompAction::Allow, unknown)?;
     apply_filter_all_threads(&filter).context("the kernel takes no filter")
 }
 
-/// Whether a gateway of this site loads programs or changes their maps while it runs.
+/// True if a gateway of this site loads programs or changes their maps while it runs.
 fn uses_bpf(site: &Site) -> bool {
     site.xfrm.is_some() || [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp)
 }
@@ -68,7 +68,7 @@ fn logging(bpf: bool) -> anyhow::Result<Vec<BpfProgram>> {
     Ok(vec![compile(allowed, SeccompAction::Allow, SeccompAction::Log)?])
 }
 
-/// What is done at calls of these rules, and at all others.
+/// Makes a program with one action for calls of these rules, and another for all others.
 fn compile(
     rules: Rules,
     these: SeccompAction,

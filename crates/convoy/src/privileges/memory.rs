@@ -58,7 +58,7 @@ fn keep_from_swap() -> Result<(), Errno> {
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
 }
 
-/// Whether memory is locked beyond what the limit allows, so that more of it needs `CAP_IPC_LOCK`.
+/// True if memory is locked beyond what the limit allows, so that more of it needs `CAP_IPC_LOCK`.
 pub(super) fn is_locked_by_right() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
@@ -76,12 +76,12 @@ fn may_pass_limits() -> bool {
         && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
 }
 
-/// Whether a user namespace is the first one, which has all users as they are.
+/// True if a user namespace is the first one, which has all users as they are.
 fn maps_all(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Whether this machine has swap: a line for each below a heading.
+/// True if this machine has swap: a line for each below a heading.
 fn swaps() -> bool {
     fs::read_to_string("/proc/swaps").is_ok_and(|list| list.lines().count() > 1)
 }

@@ -1,4 +1,4 @@
-//! What a running gateway may do: no more than it needs.
+//! Rights of a running gateway: no more than it needs.
 //!
 //! * `memory`: before keys are read, by any verb, no core file and no debugger of the same user gets at them, and
 //!   they are not swapped out;
@@ -9,6 +9,7 @@
 mod capabilities;
 mod files;
 mod filter;
+mod limits;
 mod memory;
 
 use std::io::ErrorKind;
@@ -21,15 +22,16 @@ use convoy_io::rights;
 use nix::sys::signal::SigSet;
 use rustix::thread::CapabilitySet;
 
-use crate::cli::{Landlock, RunArgs, SyscallFilter};
 use crate::exit::describe;
+use limits::{Landlock, SyscallFilter};
 
+pub(crate) use limits::Limits;
 pub(crate) use memory::{keep_private, keep_private_for_now};
 
 /// The helper gives up everything but the right for that.
 ///
 /// # Errors
-/// When it keeps other rights. It does without the filter, and Landlock, where the kernel has none.
+/// Fails if it keeps other rights. It does without the filter, and Landlock, where the kernel has none.
 pub(crate) fn keep_only_chown() -> std::io::Result<()> {
     rights::keep_only(CapabilitySet::CHOWN.bits(), None)?;
     // It has one thread.
@@ -40,7 +42,7 @@ pub(crate) fn keep_only_chown() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a folder that the gateway has open costs when it may not follow its path any more.
+/// Cost of an open folder whose path the gateway may not follow any more, in words.
 fn hidden(folder: &Path) -> String {
     format!(
         "{} cannot be reached by its path from now on, as a running gateway has only the rights of its user: \
@@ -54,15 +56,15 @@ fn hidden(folder: &Path) -> String {
 /// now on.
 ///
 /// # Errors
-/// When a thread keeps rights all the same. A kernel without filters for system calls is told, and no error, as is
+/// Fails if a thread keeps rights all the same. A kernel without filters for system calls is told, and no error, as is
 /// one without Landlock.
-pub(crate) fn give_up(site: &Site, args: &RunArgs) -> anyhow::Result<Confinement> {
-    let files = match args.landlock {
+pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement> {
+    let files = match limits.landlock {
         Landlock::On => ruleset(site).map_err(|why| describe(&why)),
         Landlock::Off => Err("--landlock off".to_owned()),
     };
     capabilities::keep_needed(site, files.as_ref().ok())?;
-    if let (Landlock::On, Err(why)) = (args.landlock, &files) {
+    if let (Landlock::On, Err(why)) = (limits.landlock, &files) {
         tracing::info!("which files the gateway may use is not limited: {why}");
     }
     if let Err(error) = std::fs::File::open(&site.path) {
@@ -80,7 +82,7 @@ pub(crate) fn give_up(site: &Site, args: &RunArgs) -> anyhow::Result<Confinement
             tracing::warn!("{}", hidden(folder));
         }
     }
-    let filter = filter::install(site, args.syscall_filter);
+    let filter = filter::install(site, limits.syscall_filter);
     if let Err(error) = &filter {
         tracing::warn!(
             "system calls are not filtered: {}; --syscall-filter off says that this is wanted",
@@ -88,13 +90,13 @@ pub(crate) fn give_up(site: &Site, args: &RunArgs) -> anyhow::Result<Confinement
         );
     }
     Ok(Confinement {
-        system_calls: filter.is_ok() && args.syscall_filter == SyscallFilter::On,
+        system_calls: filter.is_ok() && limits.syscall_filter == SyscallFilter::On,
         landlock: files.as_ref().ok().map(Ruleset::version),
         no_landlock: files.err(),
     })
 }
 
-/// Which files the gateway may use.
+/// Files that the gateway may use.
 fn ruleset(site: &Site) -> anyhow::Result<Ruleset> {
     let ruleset = Ruleset::new()?;
     files::allow(&ruleset, site)?;

@@ -12,7 +12,7 @@ use crate::output;
 struct Report {
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// What concerns this machine alone; the file may be meant for another.
+    /// Findings about this machine alone; the file may be meant for another.
     notes: Vec<Finding>,
 }
 

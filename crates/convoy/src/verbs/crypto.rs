@@ -27,14 +27,14 @@ struct Report {
     engines: Vec<EngineRow>,
     algorithms: Vec<AlgorithmRow>,
     drivers: Vec<DriverRow>,
-    /// What the OpenSSL provider offers on this machine.
+    /// Ciphers of the OpenSSL provider on this machine.
     #[cfg(feature = "provider")]
     provider: Vec<Offered>,
     /// Instructions that every tier needs, because the compiler was told so; none usually.
     assumed: Vec<&'static str>,
-    /// Whether the portable tier uses no special instructions, as the build kept it from them.
+    /// True if the portable tier uses no special instructions, as the build kept it from them.
     portable_is_soft: bool,
-    /// How wide units sleep, by a table of processors; none where they do not.
+    /// Sleep of wide units, by a table of processors; none where they do not sleep.
     wide_units: Option<WideUnitsRow>,
 }
 
@@ -71,7 +71,7 @@ struct AlgorithmRow {
     nonce_bytes: usize,
     icv_bytes: Vec<usize>,
     rfc: &'static str,
-    /// What computes it on each tier, the one in use first.
+    /// Code that computes it on each tier, the one in use first.
     implementations: Vec<Implementation>,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
     }
     #[cfg(not(feature = "provider"))]
     if args.pid.is_some() || args.provider_stats.is_some() {
-        return Err(super::left_out("crypto --pid` and `--provider-stats"));
+        return Err(crate::exit::left_out("crypto --pid` and `--provider-stats"));
     }
     #[cfg(feature = "provider")]
     if let Some(pid) = args.pid {
@@ -284,7 +284,7 @@ fn text(report: &Report) -> String {
     tables + &build_lines(report)
 }
 
-/// What the flags that the program was built with mean for tiers; nothing usually.
+/// Effects of the program's build flags on tiers, in words; nothing usually.
 fn build_lines(report: &Report) -> String {
     let mut lines = String::new();
     if !report.portable_is_soft {
@@ -310,7 +310,7 @@ fn wide_units_line(units: Option<&WideUnitsRow>) -> String {
     }
 }
 
-/// What the OpenSSL provider offers, row by row.
+/// Ciphers of the OpenSSL provider, row by row.
 #[cfg(feature = "provider")]
 fn offered(ciphers: &[Offered]) -> Vec<Vec<String>> {
     let heading = ["CIPHER OF THE OPENSSL PROVIDER", "STATE", "WHY"].map(str::to_owned);

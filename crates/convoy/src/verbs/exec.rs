@@ -10,19 +10,15 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use convoy_control::peer::{Stranger, server_of};
+use convoy_control::peer::Stranger;
 use nix::errno::Errno;
-use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::cli::ExecArgs;
 use crate::exit::{Exit, Stop};
+use crate::preload::{Listener, PRELOAD_VARIABLE, find_library, probe};
 
-/// The variable that names the library.
-const PRELOAD_VARIABLE: &str = "CONVOY_XFRM_PRELOAD";
 /// The variable that the library reads.
 const SOCKET_VARIABLE: &str = "CONVOY_XFRM_SOCKET";
-/// As installed, and as cargo names it.
-const NAMES: [&str; 2] = ["libconvoy_xfrm.so", "libconvoy_xfrm_preload.so"];
 /// Bytes of a program that are read to find out what it is, and at most of the names of its sections.
 const START: u64 = 4096;
 const NAMES_MOST: u64 = 1 << 20;
@@ -96,7 +92,7 @@ fn read_at(file: &mut File, at: u64, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a program has the section in which Go notes how it was built. One whose sections were taken away is not
+/// True if a program has the section in which Go notes how it was built. One whose sections were taken away is not
 /// judged.
 fn is_in_go(file: &mut File, start: &[u8]) -> bool {
     const HEADER: usize = 64;
@@ -138,7 +134,7 @@ fn changes_user(status: &Metadata) -> bool {
         || (mode & 0o2010 == 0o2010 && status.gid() != nix::unistd::getegid().as_raw())
 }
 
-/// Whether these are the first bytes of an ELF program that names no loader (`PT_INTERP`).
+/// True if these are the first bytes of an ELF program that names no loader (`PT_INTERP`).
 ///
 /// Scripts are none, nor are programs whose table is not at the beginning.
 fn is_static(start: &[u8]) -> bool {
@@ -159,36 +155,6 @@ fn is_static(start: &[u8]) -> bool {
         .any(|kind| kind == PT_INTERP)
 }
 
-/// The library that leads XFRM sockets to Convoy.
-pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
-    let named = env::var_os(PRELOAD_VARIABLE).filter(|named| !named.is_empty());
-    // Who has rights that his caller lacks runs nothing of that one's choice.
-    if let Some(named) = named.filter(|_| !convoy_io::rights::is_secure()) {
-        let named = PathBuf::from(named);
-        return fs::canonicalize(&named).map_err(|error| {
-            Stop::usage(format!("{PRELOAD_VARIABLE}: {}: {error}", named.display()))
-        });
-    }
-    let own = env::current_exe()?;
-    let places = places(own.parent().unwrap_or_else(|| Path::new("/")));
-    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
-        let places: Vec<_> = places.iter().map(|place| format!("  {}", place.display())).collect();
-        Stop::usage(format!(
-            "the library that leads XFRM sockets to Convoy is in none of\n{}\n\
-             `make install` puts it there; {PRELOAD_VARIABLE} names it elsewhere",
-            places.join("\n")
-        ))
-    })
-}
-
-/// Where the library may be: beside the program, and where it is installed.
-fn places(folder: &Path) -> Vec<PathBuf> {
-    let prefix = folder.parent().unwrap_or(folder);
-    let beside = NAMES.map(|name| folder.join(name));
-    let installed = ["lib/convoy", "lib"].map(|lib| prefix.join(lib).join(NAMES[0]));
-    beside.into_iter().chain(installed).collect()
-}
-
 /// The value of `LD_PRELOAD`: the library, before what is there already.
 fn preloads(library: &Path) -> anyhow::Result<OsString> {
     let mut value = library.as_os_str().to_owned();
@@ -206,42 +172,7 @@ fn preloads(library: &Path) -> anyhow::Result<OsString> {
     Ok(value)
 }
 
-/// Who listens at a socket of the kind that XFRM is served on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listener {
-    /// Its process; `None`: not to be seen.
-    pid: Option<i32>,
-}
-
-impl Listener {
-    /// Where its network namespace is opened, if that is another one than this process's. One that this
-    /// user may not look at counts as this process's.
-    pub(crate) fn elsewhere(self) -> Option<PathBuf> {
-        let its = PathBuf::from(format!("/proc/{}/ns/net", self.pid?));
-        let own = fs::read_link("/proc/self/ns/net").ok()?;
-        (fs::read_link(&its).ok()? != own).then_some(its)
-    }
-}
-
-/// Who listens at a socket, if it is of the kind that XFRM is served on.
-///
-/// # Errors
-/// The system's, and [`Stranger`] where the library would talk to nobody.
-pub(crate) fn probe(path: &Path) -> io::Result<Listener> {
-    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
-    // A gateway with much to do is one, too.
-    socket.set_nonblocking(true)?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Listener { pid: None }),
-        outcome => {
-            outcome?;
-            let pid = server_of(&socket, path).map_err(io::Error::other)?;
-            Ok(Listener { pid })
-        }
-    }
-}
-
-/// What the daemon asks for is done, but to the packets of another namespace. Some want it so.
+/// Tells that what the daemon asks for is done to the packets of another namespace. Some want it so.
 fn warn_of_namespace(listener: Listener, socket: &Path) {
     if let Some(its) = listener.elsewhere() {
         tracing::warn!(
@@ -315,12 +246,5 @@ mod tests {
         let mut far = whole;
         far[32..40].fill(0xff);
         assert!(!is_static(&far));
-    }
-
-    #[test]
-    fn the_library_is_looked_for_beside_and_below_the_prefix() {
-        let places = places(Path::new("/opt/convoy/bin"));
-        assert!(places.contains(&PathBuf::from("/opt/convoy/bin/libconvoy_xfrm.so")));
-        assert!(places.contains(&PathBuf::from("/opt/convoy/lib/convoy/libconvoy_xfrm.so")));
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn run() -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Whether standard input is what a gateway gives.
+/// True if standard input is a Unix stream socket, as a gateway gives it.
 fn is_unix_stream() -> bool {
     let stdin = std::io::stdin();
     getsockopt(&stdin.as_fd(), sockopt::SockType).is_ok_and(|kind| kind == SockType::Stream)

@@ -21,16 +21,16 @@ mod sa;
 mod status;
 mod trace;
 
-pub(crate) use exec::{Listener, find_library, probe};
-
 use crate::cli::Verb;
 use crate::exit::Exit;
+#[cfg(not(all(feature = "bench", feature = "provider")))]
+use crate::exit::left_out;
 use crate::privileges;
 
 /// Does what the command line asks for.
 ///
 /// # Errors
-/// What is printed to standard error; [`crate::exit::code_of`] tells the exit code.
+/// The error to print to standard error; [`crate::exit::code_of`] tells the exit code.
 pub fn run(verb: Verb) -> anyhow::Result<Exit> {
     if has_keys(&verb) {
         privileges::keep_private_for_now();
@@ -63,15 +63,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
     }
 }
 
-/// What a program says that was built without some of its features, as `make demo` builds it.
-#[cfg(not(all(feature = "bench", feature = "provider")))]
-pub(crate) fn left_out(what: &str) -> anyhow::Error {
-    crate::exit::Stop::usage(format!(
-        "this program was built without `convoy {what}`: `make build` makes one that has all of its verbs"
-    ))
-}
-
-/// Whether a verb makes keys, asks for them, or reads a site file, which holds them. A gateway and a demonstration see
+/// True if a verb makes keys, asks for them, or reads a site file, which holds them. A gateway and a demonstration see
 /// to it themselves.
 const fn has_keys(verb: &Verb) -> bool {
     match verb {

@@ -26,7 +26,7 @@ use parse::{Conf, Entry};
 struct Report {
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// What the provider offers on this machine with the configuration, whatever else is wrong with that.
+    /// Ciphers of the provider on this machine with the configuration, whatever else is wrong with that.
     ciphers: Vec<Offered>,
 }
 
@@ -87,7 +87,7 @@ pub(in crate::verbs) fn stats(file: &Path) -> Option<PathBuf> {
     (!stats.path.as_os_str().is_empty()).then(|| stats.path.clone())
 }
 
-/// What the section of Convoy's provider says by a name.
+/// Entry of a name in the section of Convoy's provider.
 fn convoy_says<'a>(conf: &'a Conf, name: &str) -> Option<&'a Entry> {
     let starts =
         [START, START_OF_NODE].into_iter().filter_map(|name| conf.value(Conf::DEFAULT, name));
@@ -113,13 +113,13 @@ impl Lines {
         self.raw("\n");
     }
 
-    /// What is offered here. The file may be for another machine.
+    /// Adds the ciphers on this machine as comments. The file may be for another machine.
     fn tell(&mut self, ciphers: &[Offered]) {
         self.raw("\n# What is not offered comes from the default provider, too:\n");
         ciphers.iter().for_each(|cipher| self.raw(&format!("# {cipher}\n")));
     }
 
-    /// What the system has in a section, but for some names.
+    /// Adds what the system has in a section, but for some names.
     fn rest_of(&mut self, conf: Option<&Conf>, section: Option<&str>, but: &[&str]) {
         let (Some(conf), Some(section)) = (conf, section) else { return };
         for entry in conf.section(section).filter(|entry| !but.contains(&entry.name.as_str())) {
@@ -181,7 +181,7 @@ fn text(module: &Path, stats: Option<&Path>, system: Option<&(PathBuf, Conf)>) -
     lines.0
 }
 
-/// What names the section in which OpenSSL begins.
+/// Name of the value that names the section in which OpenSSL begins.
 const START: &str = "openssl_conf";
 
 /// The same, of Node.js.

@@ -26,7 +26,7 @@ use crate::privileges;
 const WIRE_MTU: u16 = 1500;
 /// Fragments that one packet may become, at most, for which sequence numbers must be left.
 const FRAGMENTS: u64 = 64;
-/// How long to wait for leased sequence numbers before packets are dropped for want of them.
+/// Time to wait for leased sequence numbers before packets are dropped for want of them.
 const LEASE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
@@ -222,7 +222,7 @@ struct FilePort {
     writer: Option<Writer>,
     /// Read but not yet handed over.
     stock: Burst,
-    /// How many packets may be handed over per call.
+    /// Number of packets that may be handed over per call.
     budget: Arc<AtomicUsize>,
     sent: PortCounters,
 }

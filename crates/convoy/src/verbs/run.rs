@@ -11,6 +11,7 @@ use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
 use convoy_crypto::Cpu;
 use convoy_host::{GenerationWatch, Netns, has_generation_id};
+use scopeguard::ScopeGuard;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -41,7 +42,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     serve(site, args)
 }
 
-/// What happens to a running gateway.
+/// Request to a running gateway, or change of its state.
 enum Event {
     /// SIGTERM, SIGINT, the end of standard input, or a client's wish.
     End,
@@ -96,27 +97,16 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     listen_to_workers(live.clone());
     listen_to_generations(live.clone(), generations);
     look_out(live.clone());
-    let daemons = match xfrm_socket.map(|path| xfrm::Server::start(&path, live.clone(), multicast))
-    {
-        Some(Err(error)) => {
-            live.take().map_or(Ok(()), Gateway::stop)?;
-            return Err(error.into());
-        }
-        Some(Ok(server)) => Some(server),
-        None => None,
-    };
-    let server = match Server::start(&control_socket, live.clone()) {
-        Ok(server) => server,
-        Err(error) => {
-            live.take().map_or(Ok(()), Gateway::stop)?;
-            return Err(error.into());
-        }
-    };
+    // A start that fails from here on stops the gateway.
+    let started = scopeguard::guard(&live, |live| {
+        live.take().into_iter().for_each(Gateway::stop_after_failure);
+    });
+    let daemons = xfrm_socket.map(|path| xfrm::Server::start(&path, live.clone(), multicast));
+    let daemons = daemons.transpose()?;
+    let server = Server::start(&control_socket, live.clone())?;
     let mut metrics = metrics_at.map(|at| Metrics::start(live.clone(), at));
-    if let Err(error) = live.give_up(args) {
-        live.take().map_or(Ok(()), Gateway::stop)?;
-        return Err(error);
-    }
+    live.give_up(args.limits)?;
+    ScopeGuard::into_inner(started);
     // Whoever started the gateway may not listen any more; that is no reason to end.
     let _ = writeln!(std::io::stdout(), "ready");
     *is_ready = true;

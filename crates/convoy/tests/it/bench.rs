@@ -6,7 +6,7 @@ use convoy_bench::results::{Bound, Results, Series};
 
 use crate::common::{convoy, text};
 
-/// What a bench printed, which must be of the form that all have.
+/// Output of a bench, which must be of the form that all have.
 fn results(json: &[u8], bench: &str) -> Results {
     let results = Results::parse(json).unwrap_or_else(|error| panic!("{error}: {}", text(json)));
     assert_eq!(results.bench, bench);

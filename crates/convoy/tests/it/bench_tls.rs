@@ -16,7 +16,7 @@ use convoy_bench::tls::hub::Hub;
 use convoy_bench::tls::job::{Cipher, Generator, Job};
 use convoy_bench::tls::member;
 use convoy_bench::tls::run::{Served, run};
-use convoy_bench::tls::server::{Certificate, Nginx, Setup, Site, Way};
+use convoy_bench::tls::server::{Certificate, Nginx, Setup, Site, TlsConfig};
 use convoy_lab::{End, Namespace, cable};
 
 use crate::common::{PATIENCE, can_make_namespaces, convoy, text};
@@ -25,7 +25,7 @@ fn bench(words: &[&str]) -> Output {
     convoy(&[&["bench", "tls"], words].concat())
 }
 
-/// What was measured of providers side by side, and of the most that they reach.
+/// Measure of providers side by side, and that of the most that they reach.
 const DUEL: &str = "bytes per second of the workers' processor time";
 const PEAK: &str = "highest throughput";
 
@@ -225,7 +225,7 @@ fn fetch_for_a_second() -> (u64, u64) {
         version: Version::Tls12,
         encrypt_then_mac: false,
     };
-    let way = Way { cipher: cipher.clone(), certificate: Certificate::Rsa, buffer_kib: 16 };
+    let way = TlsConfig { cipher: cipher.clone(), certificate: Certificate::Rsa, buffer_kib: 16 };
     let nginx = Nginx::start(&Setup {
         program: Path::new("nginx"),
         site: &site,

@@ -1,4 +1,4 @@
-//! What needs no gateway and no rights.
+//! Tests that need no gateway and no rights.
 
 use std::fs;
 use std::path::Path;
@@ -188,7 +188,7 @@ fn every_broken_site_file_gives_an_error_with_file_line_key_and_help() {
     assert!(text(&output.stderr).contains("missing.toml"));
 }
 
-/// What a dry run refuses is found without rights as well.
+/// Faults that a dry run refuses are found without rights as well.
 #[test]
 fn check_and_dry_run_agree() {
     let folder = tempfile::tempdir().unwrap();

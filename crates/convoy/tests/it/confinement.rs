@@ -1,4 +1,4 @@
-//! What somebody can do who has taken a running gateway over, tried from inside.
+//! Abilities of somebody who has taken a running gateway over, tried from inside.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -18,7 +18,7 @@ fn lab() -> Topology {
     Topology::build(&TopologyConfig { named: false, ..Default::default() }).unwrap()
 }
 
-/// Whether the kernel has Landlock; says why not.
+/// True if the kernel has Landlock; else it says why not.
 fn has_landlock() -> bool {
     let version = convoy_io::landlock::version();
     if let Err(why) = &version {
@@ -154,7 +154,7 @@ fn a_new_site_file_and_new_key_files_in_the_place_of_the_old_ones_are_read() {
     assert!(gateway.terminate().success());
 }
 
-/// Who finds an empty folder in the place of one that was in use must not take it for a new one.
+/// A gateway that finds an empty folder in the place of one that was in use must not take it for a new one.
 #[test]
 fn a_folder_that_was_put_in_the_place_of_a_state_folder_gets_its_sign() {
     if !crate::common::can_make_namespaces() {
@@ -214,7 +214,7 @@ fn a_gateway_connects_to_no_service_of_its_host() {
     assert!(gateway.terminate().success());
 }
 
-/// How a gateway is started, as the columns of the table have it.
+/// Ways to start a gateway, as the columns of the table have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Root,
@@ -222,7 +222,7 @@ enum Start {
     OwnUser,
 }
 
-/// What the table in SECURITY.md says of one row: how it ends for each start, with Landlock and without.
+/// Cells of one line of the table in SECURITY.md: the outcome for each start, with Landlock and without.
 struct Row {
     what: String,
     said: [[String; 2]; 3],
@@ -342,7 +342,7 @@ fn attempt(what: &str, inside: &mut Inside) -> Option<Outcome> {
     })
 }
 
-/// What the table would say of that.
+/// Entry of the table for that outcome.
 fn word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Returned(_) => "yes",

@@ -24,7 +24,7 @@ fn answered(from: &Namespace, to: IpAddr, count: u16) -> u64 {
     answered_within(from, to, count, Duration::from_secs(1))
 }
 
-/// Whether a few echo requests are all answered, sooner or later.
+/// True if a few echo requests are all answered, sooner or later.
 fn all_answered(from: &Namespace, to: IpAddr, count: u16) -> bool {
     answered_within(from, to, count, PATIENCE) == u64::from(count)
 }

@@ -17,7 +17,7 @@ const HOST: &str = "ip link set lo up
     for link in all wire0; do echo 0 > /proc/sys/net/ipv4/conf/$link/rp_filter; done
     echo 1 > /proc/sys/net/ipv4/ip_forward";
 
-/// What the doctor says of a host, in a network namespace of its own; none where there are none.
+/// Output of the command for a host, in a network namespace of its own; none where there are none.
 fn doctor(folder: &Path, illness: &str) -> Option<Output> {
     let made = Command::new("unshare").args(["--net", "true"]).status();
     if !made.is_ok_and(|status| status.success()) {
@@ -37,7 +37,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// What is said about one thing, and how it stands.
+/// Level and text of each finding about one thing.
 fn said(output: &Output, about: &str) -> Vec<(String, String)> {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));

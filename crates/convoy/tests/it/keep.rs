@@ -1,4 +1,4 @@
-//! What daemons negotiated outlives a gateway that is killed: traffic goes on without any daemon, no
+//! State that daemons negotiated outlives a gateway that is killed: traffic goes on without any daemon, no
 //! sequence number is used twice, and no key reaches a disk.
 
 use std::collections::{BTreeSet, HashMap};
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// What `ip xfrm` shows of SAs and policies, without what changes by itself.
+    /// SAs and policies that `ip xfrm` shows, without what changes by itself.
     fn databases(&self, side: usize) -> BTreeSet<String> {
         let all = self.ip_xfrm(side, "state") + &self.ip_xfrm(side, "policy");
         let changes = ["anti-replay", "lastused"];
@@ -200,7 +200,7 @@ impl Stream {
         }
     }
 
-    /// How often each came.
+    /// Number of times that each came.
     fn finish(self) -> HashMap<u64, u32> {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.into_iter().map(|thread| thread.join().unwrap()).last().unwrap()
@@ -445,7 +445,7 @@ fn interfaces(namespace: &Namespace) -> BTreeSet<String> {
     links.map(|link| link["ifname"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What somebody left at an interface.
+/// Text that somebody left at an interface.
 fn alias_of(world: &World, link: &str) -> String {
     let shown = ip(&world.lab.a.gateway, &format!("-j link show {link}"));
     let links: serde_json::Value = serde_json::from_str(&shown).unwrap();

@@ -16,9 +16,9 @@ use crate::common::{Gateway, PATIENCE, can_make_namespaces, ip, preload, text};
 
 /// Ports that policies tell apart.
 const PORTS: [u16; 2] = [7, 8];
-/// Where packets come from.
+/// Port that packets come from.
 const SOURCE: u16 = 1000;
-/// How long nothing may come until all has.
+/// Time of silence after which all has come.
 const QUIET: Duration = Duration::from_millis(25);
 
 /// Hosts in the LAN, the router's addresses in it and on the wire, and hosts on the wire.

@@ -51,7 +51,7 @@ fn wait_for(site: &Path, mtu: u64, gateway: &Gateway) {
     }
 }
 
-/// What is inside an outer packet of AES-GCM over IPv4 with 1500 bytes is at most 1446 long.
+/// A packet inside an outer one of 1500 bytes with AES-GCM over IPv4 is at most 1446 bytes long.
 fn follows(backend: &str) {
     if !can_make_namespaces() {
         return;
@@ -265,7 +265,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!((sum >> 16) + sum) as u16).to_be_bytes()
 }
 
-/// What a router would say of an answer to a ping that was too big for it (RFC 1191 section 4). The kernel
+/// Message of a router about an answer to a ping that was too big for it (RFC 1191 section 4). The kernel
 /// believes it without a socket that it concerns.
 fn too_big(from: Ipv4Addr, to: Ipv4Addr, mtu: u16) -> Vec<u8> {
     let mut quoted = vec![0x45, 0, 5, 120, 0, 1, 0x40, 0, 64, 1, 0, 0];

@@ -91,7 +91,7 @@ fn what_openssl_conf_prints_leads_openssl_to_convoy_and_its_counts_can_be_seen()
     );
 }
 
-/// What `--check` says beside what OpenSSL does here. From 3.3 on OpenSSL refuses more than before, so what it
+/// Compares what `--check` says with what OpenSSL does here. From 3.3 on OpenSSL refuses more than before, so what it
 /// loads may be wrong; what is good must load in all of them.
 #[test]
 fn check_says_of_a_configuration_what_openssl_does_with_it() {

@@ -64,7 +64,7 @@ impl World {
     }
 }
 
-/// What protects a process, as far as others see it.
+/// Protections of a process, as far as others see them.
 #[derive(Debug, PartialEq)]
 struct Kept {
     /// Nothing of it gets into a core file.
@@ -88,7 +88,7 @@ impl Kept {
     }
 }
 
-/// Whether what is in `wait_for` comes to be in a process that waits to print.
+/// Waits until the protection of a process that waits to print is right. Fails if that ends or takes too long.
 fn comes_to_be(child: &mut Child, is_right: impl Fn(&Kept) -> bool) -> Result<(), String> {
     let begun = Instant::now();
     loop {
@@ -103,7 +103,7 @@ fn comes_to_be(child: &mut Child, is_right: impl Fn(&Kept) -> bool) -> Result<()
     }
 }
 
-/// Whether a process sleeps where it writes to a pipe.
+/// True if a process sleeps where it writes to a pipe.
 fn waits_to_print(process: u32) -> bool {
     let of = |name: &str| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
     // The number of `write`, and the arguments.

@@ -1,4 +1,4 @@
-//! What a running gateway may still do, and that it does its work with that.
+//! Rights that a running gateway still has, and its work with them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,13 +23,13 @@ use rustix::fs::{StatVfsMountFlags, XattrFlags, setxattr, statvfs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// What every gateway keeps.
+/// Capabilities that every gateway keeps.
 const ALWAYS: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
-/// What is kept for daemons, too.
+/// Capabilities that are kept for daemons, too.
 const FOR_DAEMONS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE.union(CapabilitySet::BPF);
 
-/// What lets a gateway that these tests start lock its memory: no limit, the right to raise it, or that to
+/// Means by which a gateway that these tests start locks its memory: no limit, the right to raise it, or that to
 /// pass it, which it then keeps. Nothing: it cannot.
 pub(crate) fn lock() -> Option<CapabilitySet> {
     let own = capabilities(None).unwrap().effective;
@@ -266,7 +266,7 @@ fn for_daemons_by(lab: &Topology, folder: &Path, command: Command) -> Gateway {
     gateway
 }
 
-/// What a process that a gateway has started is allowed, by its thread's `status`.
+/// Rights of the processes that a gateway has started, by their threads' `status`.
 fn children(process: u32) -> Vec<BTreeMap<String, String>> {
     let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
     list.split_whitespace()

@@ -284,7 +284,7 @@ fn ten_thousand_policies_are_reloaded_under_traffic_and_nothing_is_lost() {
     }
 }
 
-/// What `convoy crypto set` does, with each engine that works on packets elsewhere too.
+/// Does what `convoy crypto set` does, with each engine that works on packets elsewhere too.
 #[test]
 fn drivers_change_under_traffic_and_nothing_is_lost() {
     for engine in ["inline", "pool", "model"] {

@@ -14,7 +14,7 @@ use crate::{
     secret::{depth, scrubbed_to},
 };
 
-/// What a key of AES-GCM is expanded to, in memory of the caller's choice.
+/// Expanded key of AES-GCM, in memory of the caller's choice.
 ///
 /// It is made of integers alone, in C's layout, of 1,008 bytes with an alignment of 16, so memory of its size and alignment may be
 /// looked at as one of these whatever it holds, and copied like any other bytes. It is fastest where it begins a cache line. At its front are the round keys, which begin with the key itself.

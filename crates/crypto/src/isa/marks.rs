@@ -12,13 +12,13 @@ const COUNT_ERRORS: u64 = 0x1201;
 const MAKE_MEM_UNDEFINED: u64 = 0x4d43_0001;
 const MAKE_MEM_DEFINED: u64 = 0x4d43_0002;
 
-/// Whether somebody follows the marks.
+/// True if the process runs under Valgrind, which follows the marks.
 #[must_use]
 pub fn are_followed() -> bool {
     ask(RUNNING_ON_VALGRIND, &[]) != 0
 }
 
-/// How many reports there have been.
+/// Number of reports so far.
 #[must_use]
 pub fn reports() -> u64 {
     ask(COUNT_ERRORS, &[])

@@ -9,7 +9,7 @@ use crate::{
     op::Op,
     pass::{
         CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
-        chacha_parts::Pads, gcm_parts::Way, record::RecordJob,
+        chacha_parts::Pads, gcm_parts::PartOperation, record::RecordJob,
     },
     wide_units::Width,
 };
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kernel {}
 
-/// What computes HMACs; there is nothing.
+/// Kernel for HMACs; there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HashKernel {}
 
@@ -62,7 +62,7 @@ impl HashKernel {
     }
 }
 
-/// What seals a record; there is nothing.
+/// Kernel that seals records; there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RecordKernel {}
 
@@ -83,7 +83,7 @@ impl RecordKernel {
 /// Key tables of the kernels.
 pub(crate) enum Tables {}
 
-/// What detection found: nothing.
+/// Result of detection: nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proofs;
 
@@ -139,7 +139,14 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn gcm_part(self, _: &Tables, _: &[u8; 16], _: Way, _: &mut [u8], _: &mut GcmState) {
+    pub(crate) fn gcm_part(
+        self,
+        _: &Tables,
+        _: &[u8; 16],
+        _: PartOperation,
+        _: &mut [u8],
+        _: &mut GcmState,
+    ) {
         match self {}
     }
 

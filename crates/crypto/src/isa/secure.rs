@@ -1,4 +1,4 @@
-//! What the environment says, and whether it may say anything.
+//! Variables of the environment, and the check that the process may trust them.
 
 use std::ffi::CStr;
 
@@ -24,7 +24,7 @@ pub(crate) fn with_variable<R>(name: &CStr, work: impl FnOnce(Option<&[u8]>) -> 
     work(value.as_ref().map(|value| value.as_encoded_bytes()))
 }
 
-/// Whether the process has rights that whoever ran its program lacks: capabilities of the file, or setuid.
+/// True if the process has rights that whoever ran its program lacks: capabilities of the file, or setuid.
 /// Its environment is then that of somebody who may not decide. The kernel tells a process in its auxiliary
 /// vector (`AT_SECURE`).
 pub(crate) fn is_secure() -> bool {

@@ -164,7 +164,7 @@ impl<K: Deref<Target = AeadKey>> ChaChaStream<K> {
         self.window = None;
     }
 
-    /// Whether the message is sealed, not opened.
+    /// True if the message is sealed, not opened.
     #[must_use]
     pub const fn is_seal(&self) -> bool {
         self.seal
@@ -225,7 +225,7 @@ impl<K: Deref<Target = AeadKey>> ChaChaStream<K> {
         Ok(())
     }
 
-    /// Whether a part of so many bytes, coming now, goes to the kernel without keystream ahead of it.
+    /// True if a part of so many bytes, coming now, goes to the kernel without keystream ahead of it.
     #[inline]
     fn is_long(&self, part: usize) -> bool {
         self.data_len.is_multiple_of(BLOCK as u64) && part >= WINDOW

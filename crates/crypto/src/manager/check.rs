@@ -1,4 +1,4 @@
-//! Whether a job's parts fit together, and which passes it then takes part in.
+//! Checks that a job's parts fit together, and the choice of the passes that it takes part in.
 
 use super::job::{Buffer, ChainOrder, Direction, Job, JobCipher, JobError, JobHash, Plan, Span};
 use crate::{GcmParams, KeyBits, Suite, pass::TRAILER_MAX};
@@ -128,7 +128,7 @@ fn cipher_class(job: &Job<'_>) -> Result<u8, JobError> {
     }
 }
 
-/// What an AEAD job has beside cipher and IV.
+/// Checks the parts of an AEAD job beside cipher and IV.
 fn aead_rest(job: &Job<'_>) -> Result<(), JobError> {
     let tag = job.tag.len();
     let tag_fits = match job.cipher {

@@ -11,28 +11,28 @@ use crate::{AeadKey, nonce::NonceBlock, op::made_public};
 /// [`Status::InvalidArgs`]. A fresh job is invalid until its cipher is set.
 #[derive(Default)]
 pub struct Job<'a> {
-    /// Where the packet is, and where it goes.
+    /// Memory of the packet and of the result.
     pub buffer: Buffer<'a>,
     /// The cipher, or the AEAD.
     pub cipher: JobCipher<'a>,
-    /// What the cipher works on; for AEADs the payload, for GMAC what is authenticated behind the
+    /// Bytes that the cipher works on; for AEADs the payload, for GMAC the bytes authenticated behind the
     /// additional data. Whole blocks of 16 bytes for CBC.
     pub cipher_span: Span,
     /// The MAC; must be [`JobHash::Null`] beside an AEAD.
     pub hash: JobHash<'a>,
-    /// What the MAC authenticates. Without a MAC it says nothing.
+    /// Bytes that the MAC authenticates. Ignored without a MAC.
     pub hash_span: Span,
-    /// Which of the two comes first.
+    /// Order of the two.
     pub order: ChainOrder,
     /// The IV or nonce. CBC: 16 bytes. CTR: 12 bytes, counted from 1 (RFC 3686), or the whole first
     /// counter block. GCM, GMAC and ChaCha20-Poly1305: 12. CCM: 7 to 13.
     pub iv: Iv,
     /// Additional data of an AEAD; empty for others.
     pub aad: &'a [u8],
-    /// What a MAC authenticates behind its span, such as the high half of an extended sequence
+    /// Bytes that a MAC authenticates behind its span, such as the high half of an extended sequence
     /// number (RFC 4303 section 2.2.1): at most 16 bytes, empty without a MAC.
     pub trailer: &'a [u8],
-    /// Where the MAC or tag goes, cut to this length: at least 4 bytes, at most what the algorithm
+    /// Room for the MAC or tag, cut to this length: at least 4 bytes, at most what the algorithm
     /// has; for CCM an even number of them. Empty where nothing is authenticated.
     ///
     /// It is written in both directions. Whoever decrypts compares it with what came along, best
@@ -48,14 +48,14 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// How far the job is.
+    /// State of the job.
     #[inline(always)]
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Why the job is [`Status::InvalidArgs`]; none if it is not.
+    /// Reason for which the job is [`Status::InvalidArgs`]; none if it is not.
     #[inline]
     #[must_use]
     pub fn error(&self) -> Option<JobError> {
@@ -76,7 +76,7 @@ impl fmt::Debug for Job<'_> {
     }
 }
 
-/// How far a job is.
+/// State of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// Not processed yet.
@@ -88,7 +88,7 @@ pub enum Status {
     InvalidArgs,
 }
 
-/// What of a job does not fit: the first thing that was found.
+/// Error of a job whose parts do not fit together: the first that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
@@ -134,12 +134,12 @@ pub enum JobError {
 pub enum Buffer<'a> {
     /// The result replaces the packet.
     InPlace(&'a mut [u8]),
-    /// What the spans cover, from the first byte of either to the last, is copied from `src` to the
+    /// The bytes that the spans cover, from the first byte of either to the last, are copied from `src` to the
     /// same place of `dst` and worked on there.
     Copy {
         /// The packet; it is only read.
         src: &'a [u8],
-        /// Where the result goes.
+        /// Room for the result.
         dst: &'a mut [u8],
     },
     /// The packet is authenticated and stays as it is: for jobs without a cipher. Any number of jobs
@@ -158,7 +158,7 @@ impl Buffer<'_> {
         }
     }
 
-    /// What is worked on.
+    /// Bytes that are worked on.
     #[inline(always)]
     pub(super) fn work(&self) -> &[u8] {
         match self {
@@ -167,7 +167,7 @@ impl Buffer<'_> {
         }
     }
 
-    /// What is worked on; nothing of what may only be read.
+    /// Bytes that are worked on; none if they may only be read.
     #[inline(always)]
     pub(super) fn work_mut(&mut self) -> &mut [u8] {
         match self {
@@ -212,14 +212,14 @@ impl Span {
         Self { offset, len }
     }
 
-    /// Where it ends, if that can be said.
+    /// End of the span, if it does not overflow.
     #[inline(always)]
     pub(super) const fn end(self) -> Option<usize> {
         self.offset.checked_add(self.len)
     }
 }
 
-/// Whether text is encrypted or decrypted.
+/// Direction of a cipher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Plaintext becomes ciphertext.
@@ -264,7 +264,7 @@ pub enum JobHash<'a> {
     Cmac(&'a CmacKey),
 }
 
-/// Which of cipher and MAC works first; the other works on what it leaves.
+/// Order of cipher and MAC; the second works on what the first leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChainOrder {
     /// Cipher, then MAC: how ESP encrypts.
@@ -358,7 +358,7 @@ impl Default for Plan {
     }
 }
 
-/// Whether two tags are equal; tags of different length or without any bytes are not. The time taken
+/// True if two tags are equal; tags of different length or without any bytes are not. The time taken
 /// depends on the length alone.
 #[must_use]
 pub fn tags_match(computed: &[u8], received: &[u8]) -> bool {

@@ -20,11 +20,11 @@ use crate::{
     secret::{depth, scrubbed, scrubbed_to},
 };
 
-/// What a piece of memory is, behind the key itself.
+/// Type of the key in a piece of memory, behind the key itself.
 #[derive(Clone, Copy, Zeroize)]
 #[repr(C)]
 struct Label {
-    /// Which key it is: one of the marks below.
+    /// Mark of the type: one of those below.
     mark: u32,
     /// Bits of an AES key; an HMAC's hash by its place in [`HashAlg::ALL`].
     kind: u32,
@@ -65,7 +65,7 @@ fn with_kernel(cpu: &Cpu, work: impl FnOnce(Option<Kernel>)) {
     kernel.wipe_registers();
 }
 
-/// What all key types have.
+/// Methods of all key types.
 macro_rules! common {
     ($name:ident, $bytes:literal, $empty:expr, $text:literal) => {
         impl $name {
@@ -226,7 +226,7 @@ from_secret!(
 );
 
 impl XcbcKey {
-    /// Whether a key is held.
+    /// True if a key is held.
     #[inline(always)]
     #[must_use]
     pub fn is_set(&self) -> bool {

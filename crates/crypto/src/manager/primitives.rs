@@ -1,4 +1,4 @@
-//! What ciphers and MACs are made of, by itself.
+//! Primitives that ciphers and MACs are made of, by themselves.
 
 use std::slice;
 

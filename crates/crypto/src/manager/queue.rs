@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::OutOfMemory;
 
-/// What processes a queue's jobs.
+/// Processor of a queue's jobs.
 pub trait Engine<J> {
     /// Processes the jobs and sets the status of each; one that makes no sense is marked so and
     /// left alone. Must not panic.
@@ -33,7 +33,7 @@ pub struct Queue<J, E> {
     done: usize,
     /// The job that is filled in next.
     tail: usize,
-    /// Whether the job at `tail` has been lent since the last submit.
+    /// True if the job at `tail` has been lent since the last submit.
     lent: bool,
 }
 
@@ -131,7 +131,7 @@ impl<J: Default, E: Engine<J>> Queue<J, E> {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Whether no job is in line.
+    /// True if no job is in line.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -149,7 +149,7 @@ impl<J: Default, E: Engine<J>> Queue<J, E> {
         self.engine.run(jobs);
     }
 
-    /// What processes the jobs.
+    /// Engine that processes the jobs.
     pub fn engine(&self) -> &E {
         &self.engine
     }
@@ -237,7 +237,7 @@ mod tests {
         prop::collection::vec(step, 1..400)
     }
 
-    /// What a queue does, said as simply as possible.
+    /// Model of a queue, as simple as possible.
     struct Model {
         batch: usize,
         waiting: VecDeque<usize>,

@@ -21,12 +21,12 @@ use super::{
 };
 use crate::AeadKey;
 
-/// When jobs are worked on though they make no whole batch.
+/// Time at which jobs are worked on though they make no whole batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushPolicy {
     /// As soon as no further job waits to be taken up: least delay.
     WhenIdle,
-    /// When no job came for this long.
+    /// After a pause of this length without a job.
     AfterPause(Duration),
     /// So long after the earliest job was taken up, whatever came since.
     Timer(Duration),
@@ -70,21 +70,21 @@ pub struct OwnedJob {
     pub buffer: Box<[u8]>,
     /// The cipher.
     pub cipher: SharedCipher,
-    /// What the cipher works on.
+    /// Bytes that the cipher works on.
     pub cipher_span: Span,
     /// The MAC.
     pub hash: SharedHash,
-    /// What the MAC authenticates.
+    /// Bytes that the MAC authenticates.
     pub hash_span: Span,
-    /// Which comes first.
+    /// Order of the two.
     pub order: ChainOrder,
     /// The IV or nonce.
     pub iv: Iv,
     /// Additional data of an AEAD.
     pub aad: Box<[u8]>,
-    /// What a MAC authenticates behind its span.
+    /// Bytes that a MAC authenticates behind its span.
     pub trailer: Box<[u8]>,
-    /// Where the tag goes.
+    /// Room for the tag.
     pub tag: Box<[u8]>,
     /// The submitter's own.
     pub user_data: usize,
@@ -111,7 +111,7 @@ impl OwnedJob {
         }
     }
 
-    /// How far the job is.
+    /// State of the job.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
@@ -246,7 +246,7 @@ impl Submitter {
     }
 }
 
-/// How long to wait for a result before looking whether anybody works on it.
+/// Time to wait for a result before looking whether anybody works on it.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 /// A thread with a manager of its own, which works on the jobs of any number of other threads.
@@ -306,7 +306,7 @@ impl Service {
     }
 }
 
-/// Why the next job is not there.
+/// Reason for which the next job is not there.
 enum Nothing {
     /// It is time to flush.
     Due,

@@ -13,13 +13,13 @@ use crate::{
     op::{HashedAad, icv_matches},
     pass::{
         GcmState,
-        gcm_parts::{Gcm, Way},
+        gcm_parts::{Gcm, PartOperation},
     },
     portable::add_to_counter,
     secret::{wipe, wipe_message},
 };
 
-/// Why a part of a message is refused. Nothing has been done then.
+/// A part of a message was refused. Nothing has been done then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// The key is of another suite.
@@ -131,7 +131,7 @@ pub struct GcmStream<K = Arc<AeadKey>> {
     /// The block in front of the mask's counter block, which is the one in front of the text's (NIST SP
     /// 800-38D section 7.1): of an IV of 12 bytes, that and zeros.
     origin: [u8; 16],
-    /// Whether the IV has 12 bytes, so that kernels for whole messages know all counters.
+    /// True if the IV has 12 bytes, so that kernels for whole messages know all counters.
     short_iv: bool,
     aad_len: u64,
     data_len: u64,
@@ -160,7 +160,7 @@ struct Window {
     /// The key stream, and what was encrypted or is to be decrypted by it: where text was, the next key stream
     /// is made.
     sides: [[u8; WINDOW]; 2],
-    /// Whether the key stream is the second.
+    /// True if the key stream is the second.
     is_turned: bool,
     /// Bytes that were used.
     used: usize,
@@ -182,7 +182,7 @@ impl Window {
         Ok(copy)
     }
 
-    /// Whether a part of so many bytes is short, and leaves key stream over.
+    /// True if a part of so many bytes is short, and leaves key stream over.
     #[inline]
     const fn has(&self, bytes: usize) -> bool {
         bytes < LONG_PART && bytes < WINDOW - self.used
@@ -249,7 +249,7 @@ fn whole(
     true
 }
 
-/// What the hash of a message is.
+/// Meaning of the hash of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The last block of additional data, the hash of all before added: no text yet.
@@ -326,7 +326,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         Ok(())
     }
 
-    /// Whether the message is sealed, not opened.
+    /// True if the message is sealed, not opened.
     #[must_use]
     pub const fn is_seal(&self) -> bool {
         self.seal
@@ -513,7 +513,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         matches!(self.key.suite(), Suite::Gmac(_))
     }
 
-    /// Whether the first part can be done as if it were the only one.
+    /// True if the first part can be done as if it were the only one.
     #[inline]
     fn begins_whole(&self) -> bool {
         self.phase == Phase::Aad && self.short_iv && self.aad_len <= HashedAad::MOST
@@ -573,7 +573,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
             self.next = self.counter();
         }
         if !rest.is_empty() {
-            gcm.part(&self.next, Way::of(self.seal), rest, &mut self.state);
+            gcm.part(&self.next, PartOperation::of(self.seal), rest, &mut self.state);
             self.data_len += rest.len() as u64;
             self.next = self.counter();
         }
@@ -586,7 +586,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         let Ok(window) = Window::boxed() else { return };
         let window = self.window.insert(window);
         // The hash of the zeros is of no use.
-        gcm.part(&self.next, Way::Ahead, window.sides().0, &mut GcmState::new());
+        gcm.part(&self.next, PartOperation::Ahead, window.sides().0, &mut GcmState::new());
     }
 
     /// Hashes a window that was used up, and computes key stream of the next one.
@@ -594,7 +594,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         self.next = self.counter();
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let Some(window) = &mut self.window else { return };
-        gcm.part(&self.next, Way::Ahead, window.sides().1, &mut self.state);
+        gcm.part(&self.next, PartOperation::Ahead, window.sides().1, &mut self.state);
         (window.is_turned, window.used) = (!window.is_turned, 0);
     }
 
@@ -608,7 +608,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
             && let Some(text) = window.sides().1.get_mut(..used)
         {
             // What comes out is of no use.
-            gcm.part(&self.next, Way::Ahead, text, &mut self.state);
+            gcm.part(&self.next, PartOperation::Ahead, text, &mut self.state);
         }
     }
 
@@ -680,7 +680,7 @@ fn short_block(bytes: &[u8]) -> [u8; 16] {
     (u128::from(low) | u128::from(high) << 64).to_le_bytes()
 }
 
-/// What an IV of another length than 12 bytes is hashed to (NIST SP 800-38D section 7.1).
+/// Hash of an IV of another length than 12 bytes (NIST SP 800-38D section 7.1).
 #[cold]
 fn long_iv(gcm: Gcm<'_>, iv: &[u8]) -> [u8; 16] {
     let mut hash = [0; 16];

@@ -52,7 +52,7 @@ impl<J: Tagged, P, const N: usize> Batch<J, P, N> {
         self.places.push(place);
     }
 
-    /// What the pass takes.
+    /// Jobs for the pass.
     #[inline(always)]
     pub(crate) fn jobs(&mut self) -> &mut [J] {
         &mut self.jobs

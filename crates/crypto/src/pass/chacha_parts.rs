@@ -21,7 +21,7 @@ pub(crate) type Pads = [[u8; BLOCK]; 16];
 /// Fewest bytes of a part that is worth its own pass.
 pub(crate) const MIN_PART: usize = 128;
 
-/// What is secret of a message under way.
+/// Secrets of a message under way.
 #[derive(Clone)]
 pub(crate) struct ChaChaState {
     /// The MAC of all whole blocks; nothing before it has its key.
@@ -68,7 +68,7 @@ impl Drop for ChaChaState {
     }
 }
 
-/// What a key of ChaCha20-Poly1305 does such steps with. Each wipes what it leaves in registers, and on the
+/// Implementation of such steps for a key of ChaCha20-Poly1305. Each wipes what it leaves in registers, and on the
 /// portable tier on the stack.
 #[derive(Clone, Copy)]
 pub(crate) enum ChaCha<'k> {

@@ -14,7 +14,7 @@ use crate::{
     secret::{scrubbed, wipe},
 };
 
-/// What is secret of a message under way.
+/// Secrets of a message under way.
 #[derive(Clone)]
 pub(crate) struct GcmState {
     /// In the additional data, its last block with the hash of all before added; then the hash once more
@@ -41,23 +41,23 @@ impl Drop for GcmState {
     }
 }
 
-/// What becomes of a part.
+/// The operation on a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PartOperation {
     Seal,
     Open,
     /// Hashed as one that is opened, but what comes out is the key stream.
     Ahead,
 }
 
-impl Way {
+impl PartOperation {
     pub(crate) const fn of(seal: bool) -> Self {
         if seal { Self::Seal } else { Self::Open }
     }
 }
 
-/// What a key of AES-GCM or AES-GMAC does such steps with. Each wipes what it leaves in registers, and on the portable
-/// tier on the stack.
+/// Implementation of such steps for a key of AES-GCM or AES-GMAC. Each wipes what it leaves in registers, and on the
+/// portable tier on the stack.
 #[derive(Clone, Copy)]
 pub(crate) enum Gcm<'k> {
     Soft(&'k SoftKey),
@@ -145,13 +145,19 @@ impl<'k> Gcm<'k> {
         }
     }
 
-    /// Does data [the way](Way) that is said, from the beginning of a block on, whose counter block is `counter`.
+    /// Seals or opens data from the beginning of a block on, whose counter block is `counter`.
     /// There is at least one byte.
-    pub(crate) fn part(self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
+    pub(crate) fn part(
+        self,
+        counter: &[u8; 16],
+        operation: PartOperation,
+        data: &mut [u8],
+        state: &mut GcmState,
+    ) {
         match self {
-            Self::Soft(key) => scrubbed(|| key.part(counter, way, data, state)),
+            Self::Soft(key) => scrubbed(|| key.part(counter, operation, data, state)),
             Self::Fast(kernel, tables) => {
-                kernel.gcm_part(tables, counter, way, data, state);
+                kernel.gcm_part(tables, counter, operation, data, state);
                 kernel.wipe_registers();
             }
         }

@@ -13,7 +13,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// What computes an HMAC: chosen when a key is set up.
+/// Implementation of an HMAC, chosen when a key is set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher {
     /// Without a kernel it is the portable tier.
@@ -28,9 +28,9 @@ impl Hasher {
         Self { kernel, wide_units: cpu.wide_units() }
     }
 
-    /// Whether this thread's next burst is better off with [`narrow`](Self::narrow), as wide units sleep. `burst`
-    /// tells how many messages it has and how many bytes together, of which at most `most` messages go
-    /// side by side; it is asked only where wide units can sleep.
+    /// True if this thread's next burst is better off with [`narrow`](Self::narrow), as wide units sleep. `burst`
+    /// returns the number of messages and that of all their bytes; at most `most` messages go
+    /// side by side; it is called only where wide units can sleep.
     #[inline(always)]
     pub(crate) fn goes_narrow(
         self,
@@ -49,7 +49,7 @@ impl Hasher {
         Self { kernel: self.kernel.map(|kernel| kernel.narrow(alg)), ..self }
     }
 
-    /// What is best for these jobs, which are all of this thread's burst.
+    /// The fastest for these jobs, which are all of this thread's burst.
     #[inline(always)]
     pub(crate) fn for_jobs(self, alg: HashAlg, jobs: &[HmacJob<'_>]) -> Self {
         let bytes = || jobs.iter().map(|job| job.message.len()).sum();

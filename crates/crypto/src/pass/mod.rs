@@ -47,22 +47,22 @@ pub(crate) struct CipherJob<'j> {
 /// A packet's share of an AES-XCBC or AES-CMAC pass.
 pub(crate) struct CbcMacJob<'j> {
     pub(crate) key: &'j CbcMacKey,
-    /// What is authenticated, any length.
+    /// Authenticated bytes, any length.
     pub(crate) message: &'j [u8],
-    /// What is authenticated behind it: at most [`TRAILER_MAX`] bytes.
+    /// Authenticated bytes behind the message: at most [`TRAILER_MAX`].
     pub(crate) trailer: &'j [u8],
-    /// Where the full MAC goes.
+    /// Room for the full MAC.
     pub(crate) tag: [u8; 16],
 }
 
 /// A packet's share of an HMAC pass.
 pub(crate) struct HmacJob<'j> {
     pub(crate) key: &'j HmacKey,
-    /// What is authenticated, any length.
+    /// Authenticated bytes, any length.
     pub(crate) message: &'j [u8],
-    /// What is authenticated behind it: at most [`TRAILER_MAX`] bytes.
+    /// Authenticated bytes behind the message: at most [`TRAILER_MAX`].
     pub(crate) trailer: &'j [u8],
-    /// Where the full MAC goes: as many bytes as the hash has, in its byte order.
+    /// Room for the full MAC: as many bytes as the hash has, in its byte order.
     pub(crate) tag: [u8; 64],
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct CcmJob<'j> {
     pub(crate) icv_len: usize,
     pub(crate) aad: &'j [u8],
     pub(crate) data: &'j mut [u8],
-    /// Where the tag goes, all 16 bytes. MACs come out of the lanes while jobs are still looked at.
+    /// Room for the tag, all 16 bytes. MACs come out of the lanes while jobs are still looked at.
     pub(crate) tag: Cell<[u8; 16]>,
     /// For the pass alone: the MAC of all that comes before the data. Zero before and behind.
     pub(crate) state: Cell<[u8; 16]>,
@@ -93,7 +93,7 @@ pub(crate) struct ChaChaJob<'j> {
     pub(crate) nonce: &'j [u8; 16],
     pub(crate) aad: &'j [u8],
     pub(crate) data: &'j mut [u8],
-    /// Where the tag goes.
+    /// Room for the tag.
     pub(crate) tag: [u8; 16],
 }
 
@@ -105,6 +105,6 @@ pub(crate) struct GmacJob<'j> {
     pub(crate) nonce: &'j [u8; 16],
     pub(crate) aad: &'j [u8],
     pub(crate) data: &'j [u8],
-    /// Where the tag goes.
+    /// Room for the tag.
     pub(crate) tag: [u8; 16],
 }

@@ -1,4 +1,4 @@
-//! What records of TLS need besides the other passes: the hash and the cipher of one message.
+//! Passes for records of TLS alone: the hash and the cipher of one message.
 
 use crate::{
     HashAlg, KeyBits,
@@ -15,7 +15,7 @@ pub(crate) const BLOCK: usize = 64;
 /// Bytes of what is authenticated in front of a record's text.
 pub(crate) const HEADER: usize = 13;
 
-/// What a record's MAC is made of, besides its text.
+/// Inputs to a record's MAC besides its text.
 pub(crate) struct Ends<'r> {
     pub(crate) key: &'r HmacKey,
     pub(crate) header: [u8; HEADER],
@@ -26,7 +26,7 @@ pub(crate) struct RecordJob<'r> {
     /// The IV, then the last block.
     pub(crate) chain: [u8; 16],
     pub(crate) record: &'r mut [u8],
-    /// Where the text begins in the record, and how long it is.
+    /// Offset of the text in the record, and its length.
     pub(crate) front: usize,
     pub(crate) text: usize,
     /// Without them, the text is hashed and nothing comes of it.
@@ -34,7 +34,7 @@ pub(crate) struct RecordJob<'r> {
 }
 
 impl RecordJob<'_> {
-    /// Where the text ends in the record.
+    /// End of the text in the record.
     #[inline(always)]
     pub(crate) fn end(&self) -> usize {
         self.front + self.text
@@ -157,13 +157,13 @@ pub(crate) fn bits(bytes: usize) -> u64 {
     8 * (BLOCK + bytes) as u64
 }
 
-/// What works on one record.
+/// Implementation of the work on one record.
 #[derive(Clone, Copy)]
 pub(crate) struct One {
     /// Without a kernel it is the portable tier.
     pub(crate) kernel: Option<Kernel>,
     pub(crate) hasher: Hasher,
-    /// What does cipher and hash side by side, where there is something.
+    /// Kernel that does cipher and hash side by side, where there is one.
     pub(crate) both: Option<RecordKernel>,
 }
 
@@ -233,7 +233,7 @@ impl One {
         self.encrypt(keys, &mut job.chain, job.record);
     }
 
-    /// Whether a burst of so many records is best sealed by [`seal`](Self::seal).
+    /// True if a burst of so many records is best sealed by [`seal`](Self::seal).
     pub(crate) fn seals_all(self, alg: HashAlg, records: usize) -> bool {
         self.both.is_some_and(|both| both.is_best_for(alg, records, self.hasher.kernel()))
     }

@@ -1,4 +1,4 @@
-//! What the tests of passes share: the kernels at hand, numbers that look random, and memory whose
+//! Code that the tests of passes share: the kernels at hand, numbers that look random, and memory whose
 //! neighbours cannot be touched.
 
 // For the guarded memory.

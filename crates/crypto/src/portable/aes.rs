@@ -318,8 +318,8 @@ fn counter_block(job: &CcmJob<'_>) -> [u8; 16] {
     block
 }
 
-/// What stands in front of the additional data: the first block and the length of the additional
-/// data (NIST SP 800-38C appendices A.2.1 and A.2.2); and how many bytes that is.
+/// Header of the additional data: the first block and the length of the additional data (NIST SP 800-38C
+/// appendices A.2.1 and A.2.2); and its number of bytes.
 fn header(job: &CcmJob<'_>) -> ([u8; 26], usize) {
     let mut header = [0; 26];
     let length = job.data.len() as u64;

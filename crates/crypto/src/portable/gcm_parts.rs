@@ -11,7 +11,7 @@ use super::{
     SoftKey,
     gcm::{BATCH, Soft, length_block},
 };
-use crate::pass::{GcmState, gcm_parts::Way};
+use crate::pass::{GcmState, gcm_parts::PartOperation};
 
 /// Calls a method of whatever size the key has.
 macro_rules! of_size {
@@ -45,9 +45,15 @@ impl SoftKey {
         add(hash, mask);
     }
 
-    /// Does whole blocks, and what there may be of a last one, the [way](Way) that is said.
-    pub(crate) fn part(&self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
-        of_size!(self, soft => soft.part(counter, way, data, state));
+    /// Seals or opens whole blocks, and what there may be of a last one.
+    pub(crate) fn part(
+        &self,
+        counter: &[u8; 16],
+        operation: PartOperation,
+        data: &mut [u8],
+        state: &mut GcmState,
+    ) {
+        of_size!(self, soft => soft.part(counter, operation, data, state));
     }
 }
 
@@ -60,15 +66,21 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
         *hash = on.finalize().into();
     }
 
-    fn part(&self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
-        if way != Way::Seal {
+    fn part(
+        &self,
+        counter: &[u8; 16],
+        operation: PartOperation,
+        data: &mut [u8],
+        state: &mut GcmState,
+    ) {
+        if operation != PartOperation::Seal {
             self.hash_part(data, &mut state.hash);
         }
-        if way == Way::Ahead {
+        if operation == PartOperation::Ahead {
             data.fill(0);
         }
         self.ctr(counter, data);
-        if way == Way::Seal {
+        if operation == PartOperation::Seal {
             self.hash_part(data, &mut state.hash);
         }
         if !data.len().is_multiple_of(16) {

@@ -145,7 +145,7 @@ impl CbcHmacKey {
         self.mac
     }
 
-    /// What the cipher's key is for, if one is held.
+    /// Direction of the cipher's key, if one is held.
     #[must_use]
     pub fn direction(&self) -> Option<Direction> {
         self.cipher.map(|(direction, _)| direction)

@@ -83,7 +83,7 @@ pub const HEADER: usize = record::HEADER;
 /// Bytes of an AES block, and of an IV.
 const BLOCK: usize = 16;
 
-/// What is authenticated in front of a record's text, but for the length of the text, which is the last
+/// Bytes that are authenticated in front of a record's text, but for the length of the text, which is the last
 /// two bytes (RFC 5246 section 6.2.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {

@@ -22,7 +22,7 @@ const CHUNK: usize = 8;
 /// A record to be sealed among others, in place: an explicit IV of 16 bytes, which stays as it is, the
 /// text, and room for MAC and padding.
 pub struct BurstRecord<'r> {
-    /// What is authenticated in front of the text.
+    /// Header that is authenticated in front of the text.
     pub header: RecordHeader,
     /// Bytes of the text.
     pub text: usize,

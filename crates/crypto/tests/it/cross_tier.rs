@@ -12,7 +12,7 @@ use crate::common::{
 use convoy_crypto::{IcvLen, KeyBits, Tier, Verdict, open_burst, seal_burst};
 use proptest::prelude::*;
 
-/// What an independent implementation makes of a packet of AES-GCM.
+/// Seals a packet of AES-GCM with an independent implementation.
 fn sealed_by_oracle(packet: &Packet) -> Packet {
     use aws_lc_rs::aead::{
         AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey,

@@ -25,7 +25,7 @@ fn rounds() -> u64 {
     }
 }
 
-/// What OpenSSL makes of a packet.
+/// Seals a packet with OpenSSL.
 fn sealed_by(openssl: &OpenSsl, packet: &Packet) -> Packet {
     let mut sealed = packet.clone();
     let mut parts = Parts {

@@ -1,11 +1,11 @@
-//! Which tiers the processor at hand has, by other witnesses than this crate's detection: what the
-//! kernel says, and whoever emulates a processor on purpose.
+//! Tiers of the processor at hand, by other witnesses than this crate's detection: the kernel,
+//! and whoever emulates a processor on purpose.
 
 use std::{collections::BTreeSet, env, fs};
 
 use convoy_crypto::{Cpu, Tier};
 
-/// What must be there and nothing else, with commas between: names of tiers, and `sha-ni`. Whoever
+/// Variable that lists what must be there, and nothing else: names of tiers and `sha-ni`, with commas between. Whoever
 /// runs tests on an emulated processor sets it, lest they pass on another one unnoticed.
 const EXPECTED: &str = "CONVOY_EXPECT_TIERS";
 

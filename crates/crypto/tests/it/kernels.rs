@@ -1,4 +1,4 @@
-//! Which kernel ran. A wrong choice gives right answers slowly, so only counting shows it.
+//! Counts of the kernels that ran. A wrong choice gives right answers slowly, so only counting shows it.
 
 use std::{env, process::Command};
 
@@ -79,7 +79,7 @@ fn keys_take_the_best_tier_unless_told_otherwise() {
 /// Set for the child processes of the tests below.
 const CHILD: &str = "CONVOY_TEST_CHILD";
 
-/// What the child process does: seals with a key of its own choice and prints the tiers that ran.
+/// Work of the child process: seals with a key of its own choice and prints the tiers that ran.
 #[test]
 fn child_prints_which_kernels_ran() {
     if env::var_os(CHILD).is_none() {

@@ -17,10 +17,10 @@ use convoy_crypto::{
     open_burst, seal_burst,
 };
 
-/// What is in the general registers before work.
+/// Value of the general registers before work.
 const PAINT: u64 = 0x5aa5_a55a_5aa5_a55a;
 
-/// What the registers hold that a function need not keep (System V ABI for x86-64, section 3.2.1).
+/// Contents of the registers that a function need not keep (System V ABI for x86-64, section 3.2.1).
 #[repr(C, align(64))]
 struct Registers {
     vectors: [[u64; 8]; 32],
@@ -32,7 +32,7 @@ impl Registers {
         self.vectors.iter().flatten().chain(&self.general).copied()
     }
 
-    /// Whether eight bytes of one of `secrets` are there, as they lie in memory or in a register's other order.
+    /// True if eight bytes of one of `secrets` are there, as they lie in memory or in a register's other order.
     fn hold(&self, secrets: &[Vec<u8>]) -> bool {
         let windows = secrets.iter().flat_map(|secret| secret.windows(8));
         let words: Vec<_> =
@@ -73,7 +73,7 @@ macro_rules! call_and_store {
     };
 }
 
-/// What registers hold right behind `work`.
+/// Contents of the registers right behind `work`.
 fn left_by(mut work: impl FnMut()) -> Registers {
     let mut registers = Registers { vectors: [[0; 8]; 32], general: [0; 9] };
     let mut work: &mut dyn FnMut() = &mut work;

@@ -24,10 +24,10 @@ use convoy_crypto::{
     tls::{BurstRecord, CbcHmacKey, RecordError, RecordHeader, RecordMac},
 };
 
-/// How far below its frame the thread looks; no burst needs more.
+/// Bytes below its frame that the thread looks at; no burst needs more.
 const DEPTH: usize = 96 << 10;
 
-/// What the stack below the thread's frame is filled with before work.
+/// Byte that fills the stack below the thread's frame before work.
 const PAINT: u8 = 0xa5;
 
 /// Bytes of stack that work took which left this of the painted stack.
@@ -35,7 +35,7 @@ fn used(left: &[u8]) -> usize {
     left.len() - left.iter().take_while(|&&byte| byte == PAINT).count()
 }
 
-/// What `work` leaves on the stack, which was painted before.
+/// Bytes that `work` leaves on the stack, which was painted before.
 #[track_caller]
 fn left_by(work: impl FnOnce() + Send) -> Vec<u8> {
     let place = std::panic::Location::caller();
@@ -118,7 +118,7 @@ impl Burst {
     }
 }
 
-/// What masks a packet's tag: of GMAC the tag of nothing, for the hash of nothing is zero. (The
+/// Mask of a packet's tag: of GMAC the tag of nothing, for the hash of nothing is zero. (The
 /// kernels of GCM may leave masks where the compiler spills keystream.)
 fn mask(packet: &Packet) -> Option<Vec<u8>> {
     if !matches!(packet.suite, Suite::Gmac(_)) {

@@ -26,7 +26,7 @@ const LIGHT: WideUnits = WideUnits { wake_256_us: 0, wake_512_us: 0, ..DEEP };
 const LONG: WideUnits =
     WideUnits { sleep_us: 1 << 31, wake_256_us: 5, wake_512_us: 5, tsc_mhz: 4000 };
 
-/// How many packets `work` computed in registers of 128, 256 and 512 bits, on a thread of its own: what other
+/// Numbers of packets that `work` computed in registers of 128, 256 and 512 bits, on a thread of its own: what other
 /// tests did with the units counts for them alone.
 fn widths(work: impl FnOnce() + Send) -> [u64; 3] {
     thread::scope(|scope| {

@@ -24,7 +24,7 @@ struct RawDevice {
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceInfo {
     pub(crate) id: i32,
-    /// Whether it works beside the processor, and reaches only memory that it was told of.
+    /// True if it works beside the processor, and reaches only memory that it was told of.
     pub(crate) is_hardware: bool,
     pub(crate) driver: String,
 }
@@ -191,7 +191,7 @@ impl Shim {
         unsafe { (self.functions.ccd_stop)(id) }
     }
 
-    /// Whether a device knows the algorithms of a key, with its lengths.
+    /// True if a device knows the algorithms of a key, with its lengths.
     pub(super) fn knows(&self, id: i32, key: &DeviceKey) -> bool {
         // SAFETY: a device that was opened, and a key that is only read.
         unsafe { (self.functions.ccd_knows)(id, key) != 0 }

@@ -45,19 +45,19 @@ const ANSWERS: usize = 64;
 /// Most bytes of a packet that is worked on by copy, with the ICV and what a device may write behind it.
 const ROOM: u32 = 2304;
 
-/// How a job is to be done.
+/// Parameters of a job's work.
 #[derive(Debug)]
 pub(crate) struct Work<'s> {
     pub(crate) session: &'s Session,
     pub(crate) is_aead: bool,
     pub(crate) icv: u8,
-    /// Whether the device may not read and write frames itself.
+    /// True if the device may not read and write frames itself.
     pub(crate) by_copy: bool,
 }
 
-/// Where sessions come from.
+/// Source of sessions.
 pub(crate) trait Sessions {
-    /// How `job` is to be done; `None` where it cannot.
+    /// Session and parameters for `job`; `None` if it cannot be done.
     fn of(&mut self, job: &Job) -> Option<Work<'_>>;
 }
 
@@ -65,7 +65,7 @@ pub(crate) trait Sessions {
 #[derive(Debug)]
 struct Held {
     request: Request,
-    /// Whether each job is still to be answered.
+    /// True for each job that is still to be answered.
     pending: Vec<bool>,
     left: usize,
     serial: u64,
@@ -265,7 +265,7 @@ impl Queue {
     /// After the device was stopped: gives everything back, and begins anew with memory of its own.
     ///
     /// # Errors
-    /// When memory is short.
+    /// Fails if memory is short.
     pub(crate) fn begin_anew(&mut self) -> Result<(), ()> {
         self.give_all_back();
         let capacity = u32::try_from(self.capacity).unwrap_or(u32::MAX);
@@ -307,7 +307,7 @@ const fn of_cookie(cookie: u64) -> (u64, usize, usize) {
     (cookie >> 32, (cookie >> 16 & 0xffff) as usize, (cookie & 0xffff) as usize)
 }
 
-/// What the device gets of a job. The bytes around what it works on are copied here. `None` if the job
+/// Job in the form that the device gets. The bytes around what it works on are copied here. `None` if the job
 /// cannot be done.
 fn raw_job(work: &Work<'_>, job: &Job, output: &mut Output, cookie: u64) -> Option<RawJob> {
     let (opens, nonce) = match &job.op {

@@ -79,17 +79,17 @@ impl DeviceKey {
         Some(made)
     }
 
-    /// Whether it is an AEAD's.
+    /// True if it is an AEAD's.
     pub(crate) fn is_aead(&self) -> bool {
         self.aead != Aead::None
     }
 
-    /// Whether it hashes and does not encrypt.
+    /// True if it hashes and does not encrypt.
     pub(crate) fn is_mac_alone(&self) -> bool {
         self.aead == Aead::None && self.cipher == BlockCipher::None
     }
 
-    /// Whether it does no work.
+    /// True if it does no work.
     pub(crate) fn is_idle(&self) -> bool {
         self.cipher == BlockCipher::Idle
     }
@@ -119,7 +119,7 @@ impl std::fmt::Debug for DeviceKey {
     }
 }
 
-/// Why there is no session.
+/// Error of a session that was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionError {
     /// The device does not know the algorithms with these lengths.

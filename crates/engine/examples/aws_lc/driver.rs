@@ -12,7 +12,7 @@ use convoy_crypto::{
 use convoy_engine::registry::{Driver, Provider};
 use convoy_engine::{EngineKey, Front, Job, KeyId, KeyTable, Op, Status, Synchronous};
 
-/// What a kernel calls the algorithms.
+/// Names that a kernel gives the algorithms.
 pub(crate) const GCM: &str = "rfc4106(gcm(aes))";
 pub(crate) const CHACHA: &str = "rfc7539esp(chacha20,poly1305)";
 
@@ -101,7 +101,7 @@ impl Synchronous for Engine {
     }
 }
 
-/// How a job ends; nothing if it cannot be done.
+/// Does a job and returns its status; `None` if it cannot be done.
 fn work(key: &LessSafeKey, job: &mut Job) -> Option<Status> {
     let (start, len) = (job.text.start as usize, job.text.len as usize);
     let end = start.checked_add(len)?.checked_add(key.algorithm().tag_len())?;

@@ -1,4 +1,4 @@
-//! Which results of an engine software computes again, to see whether the engine computes right.
+//! Choice of an engine's results that software computes again, to see whether the engine computes right.
 
 /// Behind a start of an engine that was lost, so many results are all checked.
 const TRIAL: u32 = 256;

@@ -8,9 +8,9 @@ use crate::{EngineKey, KeyId};
 #[derive(Debug, Default)]
 struct Entry {
     key: Option<EngineKey>,
-    /// Whether the engine took it.
+    /// True if the engine took it.
     offloaded: bool,
-    /// What packets under it cost.
+    /// Index of the costs of packets under it.
     class: Class,
     /// Jobs under this number so far, and those of them that were given out. Both count on when the key
     /// changes, and wrap.
@@ -83,7 +83,7 @@ impl Keys {
         retired.next().map(|old| &old.key).or_else(|| self.get(id))
     }
 
-    /// Whether the engine has the key.
+    /// True if the engine has the key.
     #[inline]
     pub(super) fn is_offloaded(&self, id: KeyId) -> bool {
         self.entries.get(id.0 as usize).is_some_and(|entry| entry.offloaded)
@@ -96,13 +96,13 @@ impl Keys {
         }
     }
 
-    /// What packets under a number cost.
+    /// Index of the costs of packets under a number.
     #[inline]
     pub(super) fn class(&self, id: KeyId) -> Class {
         self.entries.get(id.0 as usize).map_or_else(Class::default, |entry| entry.class)
     }
 
-    /// Whether the engine has all keys.
+    /// True if the engine has all keys.
     #[inline]
     pub(super) const fn all_offloaded(&self) -> bool {
         self.refused == 0
@@ -140,13 +140,13 @@ impl Keys {
         }
     }
 
-    /// Whether the job with this ticket is the next to be given out under its number.
+    /// True if the job with this ticket is the next to be given out under its number.
     #[inline]
     pub(super) fn is_next(&self, id: KeyId, ticket: u32) -> bool {
         self.entries.get(id.0 as usize).is_none_or(|entry| entry.given == ticket)
     }
 
-    /// Whether all jobs under a number were given out.
+    /// True if all jobs under a number were given out.
     pub(super) fn is_idle(&self, id: KeyId) -> bool {
         self.entries.get(id.0 as usize).is_none_or(|entry| entry.given == entry.issued)
     }

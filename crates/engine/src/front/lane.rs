@@ -21,7 +21,7 @@ const FIRST_PAUSE: u64 = 10;
 const LONGEST_PAUSE: u64 = 60_000_000_000;
 /// An engine that was up for so many pauses is as good as new.
 const CALM: u64 = 10;
-/// How many times the engine's requests may be under way, what software has finished included.
+/// Batches under way for each request that the engine can hold, what software has finished included.
 const WINDOW: usize = 2;
 /// Requests that a worker which shares the work finishes behind one that is away, before it does that one, too.
 const AHEAD: usize = 12;
@@ -43,16 +43,16 @@ pub(super) struct Lane {
     engine: Box<dyn Lookaside>,
     caps: Caps,
     state: State,
-    /// How long the next pause is after which a lost engine is tried again.
+    /// Next pause after which a lost engine is tried again, in nanoseconds.
     pause: u64,
     up_since: u64,
     keys: Keys,
     window: Window,
-    /// What software finished while nothing was under way: it goes out before what is in the window.
+    /// Jobs that software finished while nothing was under way: they go out before what is in the window.
     direct: JobBurst,
     /// Batches that may be under way.
     most: usize,
-    /// How the work is shared; `None`: the engine gets all that it takes.
+    /// Division of the work; `None`: the engine gets all that it takes.
     share: Option<Box<Share>>,
     /// Requests that the engine holds, those given up included.
     away: usize,
@@ -633,7 +633,7 @@ impl Lane {
     }
 }
 
-/// How long an engine is left alone that was lost for the first time, in nanoseconds.
+/// Time for which an engine lost for the first time is left alone, in nanoseconds.
 fn first_pause(caps: Caps) -> u64 {
     caps.deadline.saturating_mul(FIRST_PAUSE).min(LONGEST_PAUSE)
 }

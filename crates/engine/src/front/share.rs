@@ -1,4 +1,4 @@
-//! How much of the work the worker does itself, beside an engine that works elsewhere.
+//! Division of the work between the worker and an engine that works elsewhere.
 //!
 //! Two rules, each of which can be on. *Balance*: a worker that keeps up does all itself, because that needs
 //! least cycles and least time. One that does not gives bursts away that cost it more than handing them
@@ -25,10 +25,10 @@ use load::{Judgement, Report};
 use super::keys::Keys;
 use crate::{EngineKey, Job};
 
-/// How a worker shares its work with an engine that works elsewhere.
+/// Rules by which a worker shares its work with an engine that works elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// Whether the worker works, too, and gives the engine only what it does not keep up with and what is
+    /// True if the worker works, too, and gives the engine only what it does not keep up with and what is
     /// worth handing over.
     pub balance: bool,
     /// Cycles of the time-stamp counter that the worker's own cryptography may take in a turn; at least one
@@ -36,7 +36,7 @@ pub struct Sharing {
     pub budget: u64,
 }
 
-/// How long the rate of the time-stamp counter is measured.
+/// Time for which the rate of the time-stamp counter is measured.
 const GAUGED: Duration = Duration::from_millis(5);
 
 /// Cycles of the time-stamp counter in so much time, for [`Sharing::budget`]. Measures the counter's rate, for five
@@ -60,24 +60,24 @@ const PACKET: u64 = 300;
 /// One of so many bursts tells what work costs.
 const SAMPLE: u32 = 8;
 
-/// What a front end knows of what packets cost here and away, beside the load of its worker.
+/// Costs of packets here and away, as a front end knows them, beside the load of its worker.
 #[derive(Debug)]
 pub(super) struct Share {
     sharing: Sharing,
     costs: Costs,
     /// Bursts until the next whose cost is learnt.
     unsampled: u32,
-    /// Whether the last burst that could go away did.
+    /// True if the last burst that could go away did.
     goes_away: bool,
     load: WorkerLoad,
-    /// What the load calls for in this turn.
+    /// Conclusions from the load for this turn.
     judgement: Judgement,
-    /// What happened since the load heard of it.
+    /// Activity that the load has not heard of yet.
     report: Report,
     /// The time of the turn.
     turn: u64,
     took: bool,
-    /// Whether packets were taken in the turn before.
+    /// True if packets were taken in the turn before.
     took_before: bool,
     /// Cycles that work has taken in this turn.
     spent: f64,
@@ -104,7 +104,7 @@ impl Share {
         self.sharing.balance
     }
 
-    /// What packets under a key cost.
+    /// Index of the costs of packets under a key.
     pub(super) fn class_of(&mut self, key: &EngineKey) -> Class {
         self.costs.class_of(match key {
             EngineKey::Seal(key) => key.suite(),
@@ -112,7 +112,7 @@ impl Share {
         })
     }
 
-    /// How many of these jobs the worker may do in this turn, the first ones.
+    /// Number of these jobs, the first ones, that the worker may do in this turn.
     #[inline]
     pub(super) fn within_budget(&self, keys: &Keys, jobs: &[Job]) -> usize {
         if self.sharing.budget == 0 {
@@ -128,7 +128,7 @@ impl Share {
         fit.count().max(least).min(jobs.len())
     }
 
-    /// What these jobs cost here, about; 0 while the worker keeps up.
+    /// Cycles that these jobs cost here, about; 0 while the worker keeps up.
     #[inline]
     pub(super) fn worth(&self, keys: &Keys, jobs: &[Job]) -> f64 {
         if self.sharing.balance && self.judgement.is_overloaded {
@@ -138,7 +138,7 @@ impl Share {
         }
     }
 
-    /// Whether it is better to hand so many jobs over, which would cost so much here, than to do them.
+    /// True if it is better to hand so many jobs over, which would cost so much here, than to do them.
     #[inline]
     pub(super) fn goes_away(&mut self, jobs: usize, here: f64) -> bool {
         if here <= 0.0 || jobs < LEAST || !self.judgement.goes_away {
@@ -169,7 +169,7 @@ impl Share {
         self.spent = 0.0;
     }
 
-    /// How much work these jobs are, in bytes and [`PACKET`] for each; 0 while the worker keeps up. Not in cycles: packets
+    /// Amount of work in these jobs, in bytes and [`PACKET`] for each; 0 while the worker keeps up. Not in cycles: packets
     /// cost more while helpers have them in their caches, so less work would look like more.
     #[inline]
     pub(super) fn work(&self, jobs: &[Job]) -> f64 {
@@ -213,7 +213,7 @@ impl Share {
         self.report.spared -= cycles as f64;
     }
 
-    /// Whether the cost of the next burst is to be learnt.
+    /// True if the cost of the next burst is to be learnt.
     #[inline]
     pub(super) fn is_sample(&mut self) -> bool {
         let is_sample = self.unsampled == 0 || self.sharing.budget > 0;
@@ -238,7 +238,7 @@ impl Share {
         self.end_turn();
     }
 
-    /// Whether no jobs come: none was taken in this turn and the one before.
+    /// True if no jobs come: none was taken in this turn and the one before.
     #[inline]
     pub(super) const fn is_idle(&self) -> bool {
         !self.took && !self.took_before

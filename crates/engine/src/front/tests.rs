@@ -1,4 +1,4 @@
-//! What the front end promises, with an engine that a test drives by hand, and with one that lies.
+//! Tests of the front end's promises, with an engine that a test drives by hand, and with one that lies.
 
 mod faults;
 mod hand;
@@ -104,7 +104,7 @@ impl Form {
     }
 }
 
-/// What software makes of a job.
+/// Status and packet that software makes of a job.
 fn in_software(key: &EngineKey, job: &Job) -> (Status, Vec<u8>) {
     let mut packet = job.frame.data().to_vec();
     let status = crate::inline::run_copy(key, job, &mut packet);

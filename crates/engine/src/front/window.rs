@@ -10,7 +10,7 @@ use super::keys::Keys;
 use crate::lookaside::Batch;
 use crate::{Job, JobBurst};
 
-/// Where the jobs of a batch are.
+/// State of the jobs of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// With the engine since that time, in nanoseconds.
@@ -33,7 +33,7 @@ pub(super) struct Slot {
     parted: Vec<Option<Job>>,
     /// The place of each job among those of its key.
     tickets: Vec<u32>,
-    /// Whether all jobs have the same key.
+    /// True if all jobs have the same key.
     is_alike: bool,
 }
 
@@ -49,7 +49,7 @@ impl Slot {
         }
     }
 
-    /// How many jobs its batch has.
+    /// Number of jobs in its batch.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.tickets.len()
@@ -208,7 +208,7 @@ impl Window {
         })
     }
 
-    /// Whether something may be given out.
+    /// True if something may be given out.
     pub(super) fn is_ready(&self) -> bool {
         self.look || self.slots.front().is_some_and(|slot| slot.place == Place::Back)
     }

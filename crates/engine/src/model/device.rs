@@ -6,7 +6,7 @@ use super::{Faults, Settings};
 use crate::inline::run_copy;
 use crate::{EngineKey, Job, Status};
 
-/// What the device says about a job.
+/// Report of the device on a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Completion {
     pub(super) request: u64,
@@ -26,7 +26,7 @@ pub(super) struct Work {
     status: Status,
 }
 
-/// What lies behind the queue.
+/// Hardware behind the queue, simulated.
 #[derive(Debug)]
 pub(super) struct Device {
     settings: Settings,
@@ -36,7 +36,7 @@ pub(super) struct Device {
     completions: VecDeque<Completion>,
     /// Until when the link is taken: to the device, and back.
     link: (u64, u64),
-    /// When its first job came.
+    /// Time at which its first job came, in nanoseconds.
     begun: Option<u64>,
     stalled_until: u64,
     gone: bool,
@@ -67,7 +67,7 @@ impl Device {
         self.random >> 8
     }
 
-    /// Whether something happens that happens so often in 100,000 times.
+    /// True, at random, in `share` of 100,000 calls.
     pub(super) fn chance(&mut self, share: u32) -> bool {
         share > 0 && self.random() % 100_000 < u64::from(share)
     }
@@ -98,7 +98,7 @@ impl Device {
         self.work.push(Work { request, at, due, is_late: false, packet, status });
     }
 
-    /// Whether a fault that was set for some time is due; it happens once.
+    /// True if a fault that was set for some time is due; it happens once.
     fn strikes(begun: Option<u64>, now: u64, at: &mut Option<u64>) -> bool {
         let is_due = at.zip(begun).is_some_and(|(at, begun)| now >= begun.saturating_add(at));
         is_due && at.take().is_some()
@@ -187,7 +187,7 @@ impl Device {
         self.link = (now, now);
     }
 
-    /// Whether the device is there again.
+    /// Starts the device again; `false` while it is absent.
     pub(super) fn start(&mut self, now: u64) -> bool {
         if self.gone && now < self.back_at {
             return false;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use convoy_crypto::{Cipher, HashAlg, Integrity, MacAlg, Suite};
 
-/// What sort of algorithm it is. Pairs of cipher and MAC are AEADs, as in a kernel.
+/// Sort of algorithm. Pairs of cipher and MAC are AEADs, as in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Encrypts and authenticates.

@@ -10,9 +10,9 @@ use super::algorithm::{self, Kind};
 use super::self_test;
 use crate::Front;
 
-/// What a driver can do: brought by whoever registers it, within this crate or outside.
+/// Implementation behind a driver: brought by whoever registers it, within this crate or outside.
 pub trait Provider: Send + Sync + fmt::Debug {
-    /// Whether it works for this suite; a driver need not know all lengths of its algorithm's keys and
+    /// True if it works for this suite; a driver need not know all lengths of its algorithm's keys and
     /// ICVs.
     fn takes(&self, suite: Suite) -> bool;
 
@@ -56,7 +56,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     }
 }
 
-/// How a driver's self-test ended.
+/// Outcome of a driver's self-test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelfTest {
     /// It is not registered, and was not tested.
@@ -87,9 +87,9 @@ pub struct Driver {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) synchronous: bool,
-    /// What its self-test compares it with, once it is registered.
+    /// CPU whose portable software its self-test compares it with, once it is registered.
     pub(super) judge: Option<Cpu>,
-    /// How that ended; shared by all that are this driver with other settings.
+    /// Outcome of the self-test; shared by all that are this driver with other settings.
     verdict: Arc<OnceLock<SelfTest>>,
     pub(super) priority: u16,
     pub(super) is_on: bool,
@@ -165,25 +165,25 @@ impl Driver {
         self.priority
     }
 
-    /// What sort of algorithm it has.
+    /// Sort of its algorithm.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether jobs are done on the core that submits them.
+    /// True if jobs are done on the core that submits them.
     #[must_use]
     pub const fn is_synchronous(&self) -> bool {
         self.synchronous
     }
 
-    /// Whether it is for benches only.
+    /// True if it is for benches only.
     #[must_use]
     pub const fn is_for_benches(&self) -> bool {
         self.bench_only
     }
 
-    /// Whether it may be used; somebody may have [switched it off](super::Registry::set).
+    /// True unless somebody has [switched it off](super::Registry::set).
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.is_on
@@ -195,13 +195,13 @@ impl Driver {
         self.provider.tier()
     }
 
-    /// What it is, in one line.
+    /// Description in one line.
     #[must_use]
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// How its self-test ended, which is run now if it was not before. That takes some milliseconds.
+    /// Outcome of its self-test, which is run now if it was not before. That takes some milliseconds.
     #[must_use]
     pub fn self_test(&self) -> &SelfTest {
         let Some(cpu) = &self.judge else { return &SelfTest::NotRun };
@@ -214,7 +214,7 @@ impl Driver {
         })
     }
 
-    /// Whether it works for this suite.
+    /// True if it works for this suite.
     #[must_use]
     pub fn takes(&self, suite: Suite) -> bool {
         algorithm::name_of(suite) == self.algorithm && self.provider.takes(suite)
@@ -225,7 +225,7 @@ impl Driver {
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub(super) driver: Arc<Driver>,
-    /// Whether its keys keep their material.
+    /// True if its keys keep their material.
     keeps: bool,
 }
 

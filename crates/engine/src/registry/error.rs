@@ -1,4 +1,4 @@
-//! Why a driver was not registered, or not found.
+//! Reasons for which a driver was not registered, or not found.
 
 use std::fmt;
 
@@ -28,23 +28,23 @@ pub enum RegistryError {
     Failed {
         /// The driver's name.
         name: String,
-        /// How the self-test ended.
+        /// Outcome of the self-test.
         self_test: SelfTest,
-        /// What can be used.
+        /// Alternatives, in words.
         instead: String,
     },
     /// The driver is for benches.
     BenchOnly {
         /// The driver's name.
         name: String,
-        /// What can be used.
+        /// Alternatives, in words.
         instead: String,
     },
     /// The driver was switched off.
     Off {
         /// The driver's name.
         name: String,
-        /// What can be used.
+        /// Alternatives, in words.
         instead: String,
     },
     /// The driver works for other algorithms.
@@ -55,7 +55,7 @@ pub enum RegistryError {
         algorithm: String,
         /// The suite that it is asked to work for.
         wanted: String,
-        /// What can be used.
+        /// Alternatives, in words.
         instead: String,
     },
     /// No driver that may be used works for the suite.
@@ -68,7 +68,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// What is wrong.
+    /// Text that says what is wrong.
     #[must_use]
     pub fn fault(&self) -> String {
         match self {
@@ -89,7 +89,7 @@ impl RegistryError {
         }
     }
 
-    /// What would be right, where that is known.
+    /// Text that says what would be right, where that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {

@@ -10,7 +10,7 @@ use convoy_packet::{Arena, FrameSize, Pool};
 use super::Driver;
 use crate::{EngineKey, Front, Job, JobBurst, KeyId, Op, Span, Status};
 
-/// Why a driver failed.
+/// Reason for which a driver failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("it takes no suite of its algorithm")]
@@ -42,7 +42,7 @@ const COPIES: usize = 17;
 const FRONT: &[u8] = &[0xf7; 24];
 const BEHIND: &[u8] = &[0x7f; 5];
 
-/// How long an engine may take for a burst.
+/// Longest time that an engine may take for a burst.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tests a driver with every suite that it takes.
@@ -81,14 +81,14 @@ fn test(driver: &Driver, case: &Case, pool: &mut Pool) -> Result<(), Fault> {
     let icv = vec![0; suite.icv_bytes()];
     let plain = [&*case.plain, &*icv].concat();
     for copies in [1, COPIES] {
-        for done in sealing.run(pool, copies, |_| Packet::of(case, Way::Seal, &plain))? {
+        for done in sealing.run(pool, copies, |_| Packet::of(case, Operation::Seal, &plain))? {
             done.expect(case, &case.sealed, Fault::Sealed(suite, case.source))?;
         }
     }
     let key = provider.open_key(suite, case.material()).map_err(wrong_key)?;
     let mut opening = Bench::new(provider.engine(), EngineKey::Open(key.into()), suite);
     let opened = [&*case.plain, case.sealed.get(case.plain.len()..).unwrap_or_default()].concat();
-    let authentic = Packet::of(case, Way::Open, &case.sealed);
+    let authentic = Packet::of(case, Operation::Open, &case.sealed);
     for copies in [1, COPIES] {
         for done in opening.run(pool, copies, |_| authentic.clone())? {
             done.expect(case, &opened, Fault::Opened(suite, case.source))?;
@@ -123,16 +123,17 @@ fn refuses_forgeries(
     Ok(())
 }
 
+/// The operation of a job.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Operation {
     Seal,
     Open,
 }
 
-/// What a job is made of.
+/// Parts that a job is made of.
 #[derive(Clone, Debug)]
 struct Packet {
-    way: Way,
+    operation: Operation,
     nonce: ([u8; 16], u8),
     header: Vec<u8>,
     beside: Vec<u8>,
@@ -142,9 +143,9 @@ struct Packet {
 }
 
 impl Packet {
-    fn of(case: &Case, way: Way, body: &[u8]) -> Self {
+    fn of(case: &Case, operation: Operation, body: &[u8]) -> Self {
         Self {
-            way,
+            operation,
             nonce: case.nonce_block(),
             header: case.header.clone(),
             beside: case.beside.clone(),
@@ -199,16 +200,16 @@ impl Packet {
         job.header = self.header.len() as u32;
         job.aad_len = self.beside.len() as u8;
         job.aad.iter_mut().zip(&self.beside).for_each(|(to, byte)| *to = *byte);
-        job.op = match self.way {
+        job.op = match self.operation {
             // The same packet each time, so the same bytes come out.
-            Way::Seal => Op::Seal(Nonce::front(nonce, len)),
-            Way::Open => Op::Open(OpenNonce::front(nonce, len)),
+            Operation::Seal => Op::Seal(Nonce::front(nonce, len)),
+            Operation::Open => Op::Open(OpenNonce::front(nonce, len)),
         };
         Some(job)
     }
 }
 
-/// What became of a packet.
+/// Status and bytes of a packet after its job.
 struct Outcome {
     status: Status,
     bytes: Vec<u8>,

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cpu, Suite};
 
-use super::algorithm;
 use super::driver::{Driver, Ready, SelfTest};
 use super::error::RegistryError;
-use super::tiers;
-use crate::drivers;
+use super::{algorithm, bench_drivers, tiers};
 
-/// What a driver is asked for.
+/// Use that a driver is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To protect packets.
@@ -32,7 +30,7 @@ pub enum Setting {
 #[derive(Clone, Debug)]
 pub struct Registry {
     cpu: Cpu,
-    /// Those of an algorithm stand together, highest priority first.
+    /// Drivers of an algorithm stand together, highest priority first.
     drivers: Vec<Arc<Driver>>,
 }
 
@@ -48,7 +46,7 @@ impl Registry {
     #[must_use]
     pub fn of(cpu: &Cpu) -> Self {
         let mut registry = Self::empty(cpu);
-        for driver in tiers::drivers(cpu).chain(drivers::for_benches(cpu)) {
+        for driver in tiers::drivers(cpu).chain(bench_drivers::for_benches(cpu)) {
             registry.add(driver);
         }
         registry
@@ -173,7 +171,7 @@ impl Registry {
         })
     }
 
-    /// Whether it can be used, once it is switched on.
+    /// Checks that it can be used, once it is switched on.
     fn may_ever(&self, driver: &Driver, purpose: Purpose) -> Result<(), RegistryError> {
         let name = || driver.name.clone();
         match driver.self_test() {

@@ -70,7 +70,7 @@ fn a_driver_of_a_tier_makes_keys_of_that_tier() {
     assert_eq!(driver.open_key(suite, material()).unwrap().tier(), Tier::Portable);
 }
 
-/// How a driver for tests misbehaves.
+/// Misbehaviour of a driver for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,

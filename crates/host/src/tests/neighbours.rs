@@ -60,15 +60,15 @@ fn routes_lead_from_an_interface_as_the_kernel_prefers_them() {
         let index = network.link(&name("va")).unwrap().index;
         let ways = network.ways(index).unwrap();
         let way = |to: &str| ways.iter().find(|(net, _)| *net == super::net(to)).map(|w| w.1);
-        assert_eq!(way("192.0.2.0/24"), Some(Way::Direct));
-        assert_eq!(way("2001:db8::/64"), Some(Way::Direct));
-        assert_eq!(way("198.51.100.0/24"), Some(Way::Elsewhere));
-        assert_eq!(way("203.0.113.0/24"), Some(Way::Via(addr("192.0.2.7"))));
-        assert_eq!(way("10.0.0.0/8"), Some(Way::Via(addr("fe80::9"))));
-        assert_eq!(way("10.9.0.0/16"), Some(Way::Elsewhere));
-        assert_eq!(way("10.8.0.0/16"), Some(Way::Via(addr("192.0.2.8"))));
+        assert_eq!(way("192.0.2.0/24"), Some(NextHop::Direct));
+        assert_eq!(way("2001:db8::/64"), Some(NextHop::Direct));
+        assert_eq!(way("198.51.100.0/24"), Some(NextHop::Elsewhere));
+        assert_eq!(way("203.0.113.0/24"), Some(NextHop::Via(addr("192.0.2.7"))));
+        assert_eq!(way("10.0.0.0/8"), Some(NextHop::Via(addr("fe80::9"))));
+        assert_eq!(way("10.9.0.0/16"), Some(NextHop::Elsewhere));
+        assert_eq!(way("10.8.0.0/16"), Some(NextHop::Via(addr("192.0.2.8"))));
         assert_eq!(way("10.7.0.0/16"), None);
-        assert_eq!(way("::/0"), Some(Way::Via(addr("2001:db8::9"))));
+        assert_eq!(way("::/0"), Some(NextHop::Via(addr("2001:db8::9"))));
         assert_eq!(way("192.0.2.1/32"), None);
     });
 }

@@ -21,14 +21,14 @@ use crate::{IoError, PortEvent};
 
 /// Time between two looks at the error queues while receive calls come: nothing wakes a port for them.
 const EVERY: Duration = Duration::from_millis(20);
-/// What their queues hold in bytes; the kernel keeps at most so much of ICMP messages.
+/// Size of their queues in bytes; the kernel keeps at most so much of ICMP messages.
 const BUFFER: usize = 1 << 16;
 
 /// The sockets of one port.
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     sockets: Vec<(Socket, ErrorQueue)>,
-    /// When the queues were looked at last.
+    /// Time of the last look at the queues.
     looked: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl Ears {
         Ok(Self { sockets, looked: None })
     }
 
-    /// Whether there is anything to hear with.
+    /// True if there is anything to hear with.
     pub(crate) fn are_open(&self) -> bool {
         !self.sockets.is_empty()
     }
@@ -84,7 +84,7 @@ impl Ears {
     }
 }
 
-/// What a socket hears about.
+/// Packets that a socket hears about.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Packets of this IP protocol.

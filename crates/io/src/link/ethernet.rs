@@ -17,7 +17,7 @@ const IPV4_LEAST: usize = 20;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// What is in a frame.
+/// Payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// An IP packet, behind [`HEADER`] bytes.
@@ -45,7 +45,7 @@ pub(crate) fn content(frame: &[u8]) -> Content {
     }
 }
 
-/// Whether an IPv4 header's checksum is right. What is no header at all the pipeline finds out.
+/// True if an IPv4 header's checksum is right. What is no header at all the pipeline finds out.
 #[inline]
 fn is_intact(frame: &[u8]) -> bool {
     let end = HEADER + usize::from(byte(frame, HEADER) & 15) * 4;

@@ -1,5 +1,5 @@
-//! What ports on an interface (packet sockets, AF_XDP) have in common: which frames are the
-//! gateway's, how a frame is taken apart and put together, and where packets go next.
+//! Code that ports on an interface (packet sockets, AF_XDP) have in common: which frames are the gateway's,
+//! how a frame is taken apart and put together, and where packets go next.
 //!
 //! An interface stays the kernel's: it answers ARP and Neighbour Discovery, keeps the neighbour
 //! table and all traffic of the host itself. A [`Take`] says which frames are the gateway's; a

@@ -1,4 +1,4 @@
-//! Where packets go next: what the kernel knows of routes and neighbours, as a table that a port
+//! Next hops of packets: what the kernel knows of routes and neighbours, as a table that a port
 //! can ask without a lock.
 //!
 //! Whoever watches the kernel publishes a [`Table`] on a [`Board`]. Each port keeps the last one it
@@ -19,7 +19,7 @@ use crate::bytes::byte;
 /// A link address.
 pub type Mac = [u8; 6];
 
-/// Where a route leads.
+/// Target of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
     /// To the destination itself, through this interface.
@@ -37,7 +37,7 @@ pub struct Route {
     pub network: IpAddr,
     /// Bits of its prefix; more than the address has count as all.
     pub prefix_len: u8,
-    /// Where it leads.
+    /// Next hop of its packets.
     pub hop: Hop,
 }
 
@@ -51,7 +51,7 @@ pub struct Neighbour {
     used: AtomicBool,
 }
 
-/// What is known of the surroundings of one interface.
+/// Routes and neighbours of one interface, as far as they are known.
 #[derive(Debug)]
 pub struct Table {
     own: Mac,
@@ -106,7 +106,7 @@ impl Table {
         self.mtu
     }
 
-    /// Where to send a packet to `destination`.
+    /// Answer of the table for a packet to `destination`.
     #[must_use]
     pub fn find(&self, destination: IpAddr) -> Found {
         if let Some(mac) = group(destination) {
@@ -183,7 +183,7 @@ fn group(destination: IpAddr) -> Option<Mac> {
     }
 }
 
-/// Where tables are published for the ports of one interface.
+/// Place where tables are published for the ports of one interface.
 #[derive(Debug)]
 pub struct Board {
     generation: AtomicU64,
@@ -199,7 +199,7 @@ impl Board {
     /// A board with a first table, and the end at which ports' questions arrive.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// Fails if there are no descriptors left.
     pub fn new(table: Table) -> io::Result<(Arc<Self>, Asks)> {
         // Of a kind that is no good for sending to other sockets of this host.
         let (asks, asked) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
@@ -306,7 +306,7 @@ impl NextHops {
         self.table.mtu
     }
 
-    /// Where to send `packet`; `None` if it is no IP packet.
+    /// Answer of the table for `packet`; `None` if it is no IP packet.
     #[inline]
     pub(crate) fn resolve(&mut self, packet: &[u8]) -> Option<Found> {
         let destination = destination(packet)?;
@@ -328,7 +328,7 @@ impl NextHops {
     }
 }
 
-/// Where a packet goes to, if it is an IP packet.
+/// Destination address of a packet, if it is an IP packet.
 #[inline]
 pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
     match byte(packet, 0) >> 4 {

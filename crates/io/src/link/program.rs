@@ -1,8 +1,8 @@
-//! Which frames are taken, as steps that both kinds of BPF can make.
+//! Choice of the frames that are taken, as steps that both kinds of BPF can make.
 //!
 //! Jumps go forward only, so every program ends.
 
-/// How many bytes are looked at.
+/// Number of bytes that are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
     One,
@@ -20,14 +20,14 @@ impl Width {
     }
 }
 
-/// What is asked of the bytes.
+/// Comparison of the bytes with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
     Equal(u32),
     AtLeast(u32),
 }
 
-/// Where to go on.
+/// Target of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goto {
     /// The step behind this one.
@@ -93,7 +93,7 @@ impl Program {
         self.steps.push(Step::If { at, width, mask, test, yes, no });
     }
 
-    /// What the program says about a frame.
+    /// True if the program takes a frame.
     #[cfg(test)]
     pub(crate) fn takes(&self, frame: &[u8]) -> bool {
         let mut at = 0;

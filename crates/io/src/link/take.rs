@@ -1,4 +1,4 @@
-//! Which frames of an interface a gateway takes.
+//! Frames of an interface that a gateway takes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ const ESP: u32 = 50;
 const AH: u32 = 51;
 const UDP: u32 = 17;
 const FRAGMENT: u32 = 44;
-/// Where things are in a frame: behind 14 bytes of Ethernet header.
+/// Offsets in a frame, which begins with 14 bytes of Ethernet header.
 const ETHER_TYPE: u32 = 12;
 const IP: u32 = 14;
 const V4_DST: u32 = IP + 16;
@@ -29,11 +29,11 @@ const ADDRESSES_MAX: usize = 64;
 pub struct Take {
     /// The interface's own link address.
     pub mac: Mac,
-    /// What is taken.
+    /// Packets that are taken.
     pub what: What,
 }
 
-/// What of the packets is taken.
+/// Kinds of packets that are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// Plain side: what this host would have to forward, that is, everything but packets to these
@@ -47,9 +47,9 @@ pub enum What {
     Protected {
         /// The host's addresses that SAs use, at most 64 of each IP version.
         local: Vec<IpAddr>,
-        /// Whether ESP (protocol 50) is taken.
+        /// True if ESP (protocol 50) is taken.
         esp: bool,
-        /// Whether AH (protocol 51) is taken.
+        /// True if AH (protocol 51) is taken.
         ah: bool,
         /// The port of ESP in UDP, if it is taken. Packet sockets take fragments of UDP too, of which
         /// only the first tells a port; the kernel gets them as well. From XDP they would not reach
@@ -58,7 +58,7 @@ pub enum What {
     },
 }
 
-/// What becomes of a frame that is taken.
+/// The kernel's view of a frame that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// The kernel goes on with it all the same.
@@ -161,7 +161,7 @@ fn is_v6(program: &mut Program, address: Ipv6Addr, yes: Goto) {
     program.place(other);
 }
 
-/// How ESP in UDP is found.
+/// Rule for ESP in UDP.
 #[derive(Clone, Copy)]
 struct Udp {
     port: u16,

@@ -16,7 +16,7 @@ use crate::{NewsSource, PortCounters, PortEvent, Quote};
 /// neighbours that are there answer within milliseconds, so whoever sends to many that are not keeps nobody from his.
 const WAITING_MAX: usize = 256;
 const WAITING_FOR_ONE: usize = 128;
-/// How long a packet waits: as long as a host takes to ask once more (RFC 4861 section 10).
+/// Time that a packet waits: as long as a host takes to ask once more (RFC 4861 section 10).
 const LATEST: Duration = Duration::from_secs(1);
 
 /// A packet that waits until its next hop's link address is known.
@@ -37,7 +37,7 @@ pub(crate) struct Outlet {
     /// Ready to be sent, and where to.
     pub(crate) ready: Burst,
     pub(crate) macs: Vec<Mac>,
-    /// Where a packet was to go that is too long for the interface, until somebody asks.
+    /// Destination of a packet that is too long for the interface, until somebody asks.
     too_long: Option<IpAddr>,
     arena: Option<&'static Arena>,
 }

@@ -63,7 +63,7 @@ struct Open {
     complete: bool,
 }
 
-/// What one mergeable packet says.
+/// Header fields of one mergeable packet.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     v6: bool,
@@ -76,7 +76,7 @@ struct Segment {
     flags: u8,
 }
 
-/// Whether a packet can be part of a super-segment.
+/// Fitness of a packet for a super-segment.
 enum Sort {
     /// No transport header to go by: it is nobody's successor.
     Foreign,
@@ -295,7 +295,7 @@ fn sort_udp(data: &[u8], v6: bool, l4: usize) -> Sort {
 }
 
 impl Segment {
-    /// Whether anything may come behind this packet in a super-segment.
+    /// True if anything may come behind this packet in a super-segment.
     fn may_be_followed(&self) -> bool {
         self.flags & (PSH | FIN) == 0
     }
@@ -399,7 +399,7 @@ impl Open {
     }
 }
 
-/// Whether the transport checksum and IPv4's own are right: both are made anew for a super-segment,
+/// True if the transport checksum and IPv4's own are right: both are made anew for a super-segment,
 /// which must not turn damage into something that looks intact.
 fn checksum_holds(data: &[u8], segment: &Segment) -> bool {
     if !segment.v6 && !sum(part(data, 0, 20)).is_valid() {

@@ -16,7 +16,7 @@ pub(crate) use vnet::{Gso, VNET_LEN, Vnet};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Where the flags are in a TCP header, and what they are called.
+/// Offset of the flags in a TCP header, and their names.
 const TCP_FLAGS: usize = 13;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -25,6 +25,6 @@ const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
-/// Where the checksums are in the transport headers.
+/// Offsets of the checksums in the transport headers.
 const TCP_CSUM: usize = 16;
 const UDP_CSUM: usize = 6;

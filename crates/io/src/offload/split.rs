@@ -12,7 +12,7 @@ use crate::bytes::{be16, be32, byte, part, put};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Why no more packets were made of a super-segment.
+/// Reason that no more packets were made of a super-segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Poured {
     /// All are made.
@@ -23,12 +23,12 @@ pub(crate) enum Poured {
     NoFrame,
 }
 
-/// How a super-segment is divided. Made once, then asked for one packet after the other.
+/// Division of a super-segment. Made once, then asked for one packet after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     v6: bool,
     tcp: bool,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     l4: usize,
     /// Bytes of all headers.
     headers: usize,

@@ -18,7 +18,7 @@ fn naive_sum(pieces: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// Whether lengths and checksums of a packet without extension headers are right.
+/// True if lengths and checksums of a packet without extension headers are right.
 fn is_right(packet: &[u8]) -> bool {
     let v6 = packet[0] >> 4 == 6;
     let (l4, protocol, addresses) =
@@ -130,7 +130,7 @@ fn burst_of(pool: &mut Pool, packets: &[Vec<u8>]) -> Burst {
     burst
 }
 
-/// What would be written for `packets`: vnet header and bytes of each write.
+/// Writes for `packets`: vnet header and bytes of each.
 fn coalesced(packets: &[Vec<u8>]) -> Vec<(Vnet, Vec<u8>)> {
     let mut pool = pool();
     let mut burst = burst_of(&mut pool, packets);

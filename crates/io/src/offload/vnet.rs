@@ -17,7 +17,7 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What a super-segment consists of.
+/// Content of a super-segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gso {
     /// An ordinary packet.
@@ -42,10 +42,10 @@ pub(crate) struct Vnet {
     pub(crate) hdr_len: u16,
     /// Payload bytes of each segment but the last.
     pub(crate) gso_size: u16,
-    /// Where the checksummed bytes begin, counted from the IP header (in the kernel's header on a
+    /// Offset of the first checksummed byte, counted from the IP header (in the kernel's header on a
     /// packet socket: from the Ethernet header).
     pub(crate) csum_start: u16,
-    /// Where the checksum is, counted from `csum_start`.
+    /// Offset of the checksum, counted from `csum_start`.
     pub(crate) csum_offset: u16,
 }
 

@@ -14,7 +14,7 @@ use crate::socket::grow_buffers;
 use crate::sys::{attach_program, bind_packet, get_int, set_int, set_program};
 use crate::{IoError, Offloads};
 
-/// Which interface, and how it is used.
+/// Settings of the ports on one interface.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The interface; it must have Ethernet headers.
@@ -24,7 +24,7 @@ pub struct Config {
     pub workers: u16,
     /// The frames that are taken.
     pub take: Take,
-    /// Where packets go next.
+    /// Board that tells the next hops of packets.
     pub next_hops: Arc<Board>,
     /// Give coalesced packets to the kernel. (They are always taken from it.)
     pub coalesce: bool,

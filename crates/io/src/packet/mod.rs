@@ -24,7 +24,7 @@ use crate::link::{Ears, NextHops, Outlet};
 use crate::offload::VNET_LEN;
 use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
 
-/// What stands in front of each packet: the kernel's header and Ethernet's.
+/// Bytes in front of each packet: the kernel's header and Ethernet's.
 const PREFIX: usize = VNET_LEN + ethernet::HEADER;
 
 /// One worker's socket on an interface.

@@ -20,7 +20,7 @@ const BATCH: usize = 32;
 /// The largest super-segment with what stands in front of it.
 const LARGEST: usize = PREFIX + 65_536;
 
-/// What was received and not yet handed on. Packets are received straight into frames; what does not
+/// Packets received and not yet handed on. They are received straight into frames; what does not
 /// fit goes on in a buffer of its own, with room in front for the beginning.
 #[derive(Debug)]
 pub(super) struct Receiver {
@@ -38,13 +38,13 @@ pub(super) struct Receiver {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     split: Split,
-    /// Where it is, and how long it is.
+    /// Slot and length of the super-segment.
     slot: usize,
     len: usize,
     next: usize,
 }
 
-/// What comes with a frame besides its bytes.
+/// Data that comes with a frame besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Aux {
     tagged: bool,

@@ -19,7 +19,7 @@ const NO_CAPTURE: &str = "it is neither pcap nor pcapng";
 /// Reads pcap and pcapng files, with no more than [`BLOCK_MAX`] in memory.
 pub(super) struct Blocks<'a> {
     parser: Box<dyn PcapReaderIterator + Send + 'a>,
-    /// Why the file could not be read, which the parser does not tell.
+    /// Cause of a failed read of the file, which the parser does not tell.
     trouble: Trouble,
     /// Of pcapng, whether the section is big-endian.
     section: Option<bool>,
@@ -76,17 +76,17 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Whether the last block is longer than what is left of the file.
+    /// True if the last block is longer than what is left of the file.
     fn is_cut(&self) -> bool {
         self.length().is_none_or(|len| len > self.parser.data().len())
     }
 
-    /// Whether the next block has no room for what frames it. Of some kinds the parser subtracts that unseen.
+    /// True if the next block has no room for what frames it. Of some kinds the parser subtracts that unseen.
     fn is_too_short(&self) -> bool {
         self.length().is_some_and(|len| len < BLOCK_MIN)
     }
 
-    /// What the next block of a section says to be its length, where that is there.
+    /// Length of the next block of a section by its own word, where that is there.
     fn length(&self) -> Option<usize> {
         let big_endian = self.section?;
         let len = self.parser.data().get(4..)?.first_chunk()?;

@@ -43,7 +43,7 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     options.create_new(true).open(path)
 }
 
-/// Whether nobody else has a file, by another name or as its owner.
+/// True if nobody else has a file, by another name or as its owner.
 fn is_private(file: &Metadata) -> bool {
     file.uid() == effective_user() && file.nlink() == 1
 }
@@ -65,7 +65,7 @@ fn special(options: &OpenOptions, path: &Path, there: &Metadata) -> io::Result<F
     }
 }
 
-/// Why, and what would be right; who calls names the path.
+/// Error that says why, and what would be right; who calls names the path.
 fn refused(there: &Metadata, why: &str) -> io::Error {
     let (owner, mode) = (there.uid(), there.mode() & 0o7777);
     io::Error::other(format!(

@@ -9,7 +9,7 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// VLAN tags of IEEE 802.1Q and 802.1ad.
 const VLAN_TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
-/// Whether IP packets can be taken from captures of this type.
+/// True if IP packets can be taken from captures of this type.
 pub(super) fn is_known(link: Linktype) -> bool {
     matches!(
         link,

@@ -58,7 +58,7 @@ impl Reader {
         self.packets.len()
     }
 
-    /// Whether everything has been replayed as often as asked.
+    /// True if everything has been replayed as often as asked.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.rounds_left == 0 || self.packets.is_empty()

@@ -11,7 +11,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::CaptureFile;
 use crate::IoError;
 
-/// How long the writer sleeps when there is nothing to write.
+/// Time that the writer sleeps when there is nothing to write.
 const IDLE: Duration = Duration::from_millis(2);
 
 /// Bounds of a recording.

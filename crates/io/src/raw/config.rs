@@ -10,7 +10,7 @@ use crate::socket::{SocketOptions, bind, prepare};
 use crate::sys::{attach_program, set_int};
 use crate::{IoError, Offloads};
 
-/// Which sockets, and how they are used.
+/// Settings of the ports of one address and protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Local address. An unspecified one receives what is sent to any address of this host.

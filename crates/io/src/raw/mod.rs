@@ -44,7 +44,7 @@ pub struct RawPort {
     counters: PortCounters,
 }
 
-/// Where the SPI is in a header: its own length and the next header precede it in AH.
+/// Offset of the SPI in a header: its own length and the next header precede it in AH.
 pub(crate) const fn spi_offset(protocol: u8) -> usize {
     if protocol == AH { 4 } else { 0 }
 }

@@ -267,7 +267,7 @@ impl Drop for XdpLink {
     }
 }
 
-/// What `program` answers to a frame, without an interface (`BPF_PROG_TEST_RUN`).
+/// Answer of `program` to a frame, without an interface (`BPF_PROG_TEST_RUN`).
 #[cfg(test)]
 pub(crate) fn try_out(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
     #[repr(C)]

@@ -70,7 +70,7 @@ pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &mut DeviceName) -> io::Resul
     Ok(())
 }
 
-/// Whether `fd` is a queue of a TUN device: not any more when somebody removed that.
+/// True if `fd` is a queue of a TUN device: not any more when somebody removed that.
 pub(crate) fn is_tun_queue(fd: BorrowedFd<'_>) -> bool {
     let none = DeviceName([0; libc::IFNAMSIZ]);
     let mut request = Request::new(&none, [0; 2]);
@@ -154,11 +154,11 @@ struct Channels {
     command: u32,
     /// The most there may be, of each kind.
     most: [u32; 4],
-    /// What there is: queues that receive, send, do something else, or both receive and send.
+    /// Numbers of queues that receive, send, do something else, or both receive and send.
     counts: [u32; 4],
 }
 
-/// How many queues a device of this thread's network namespace receives with. One whose driver does
+/// Number of queues that a device of this thread's network namespace receives with. One whose driver does
 /// not say has one.
 pub(crate) fn rx_queues(name: &DeviceName) -> io::Result<u32> {
     let handle = UdpSocket::bind("0.0.0.0:0")?;

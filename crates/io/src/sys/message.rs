@@ -26,7 +26,7 @@ pub(crate) struct RecvBatch<const P: usize = 1> {
 // only by the kernel during that call.
 unsafe impl<const P: usize> Send for RecvBatch<P> {}
 
-/// What came with one received message.
+/// Data of one received message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
     /// Bytes written to the buffer.
@@ -87,7 +87,7 @@ impl<const P: usize> RecvBatch<P> {
         })
     }
 
-    /// What the last call received as message `at`; nothing for others.
+    /// Data that the last call received as message `at`; nothing for others.
     pub(crate) fn received(&self, at: usize) -> Option<Received<'_>> {
         let header = self.headers.get(at)?;
         let name_len = header.msg_hdr.msg_namelen as usize;
@@ -110,10 +110,10 @@ impl<const P: usize> fmt::Debug for RecvBatch<P> {
     }
 }
 
-/// Where one message goes, and how.
+/// Pieces, address and control data of one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
-    /// How many of the pieces given to [`SendBatch::send`] make up this message.
+    /// Number of pieces given to [`SendBatch::send`] that make up this message.
     pub(crate) pieces: u16,
     pub(crate) address: [u8; ADDRESS],
     pub(crate) address_len: u8,

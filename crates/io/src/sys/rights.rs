@@ -1,4 +1,4 @@
-//! What a thread may do: its capabilities, and a signal by which every thread gives some up.
+//! Rights of a thread: its capabilities, and a signal by which every thread gives some up.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use super::check;
 use super::landlock::landlock_restrict;
 
-/// What the kernel told this process of itself as its program began (`AT_SECURE`).
+/// True if the kernel set `AT_SECURE` for this process as its program began.
 pub(crate) fn is_secure() -> bool {
     // SAFETY: takes a number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
@@ -35,7 +35,7 @@ struct Half {
     inheritable: u32,
 }
 
-/// What the handler of the signal leaves to its thread.
+/// Capabilities that the handler of the signal leaves to its thread.
 static KEEP: AtomicU64 = AtomicU64::new(0);
 /// The ruleset under which it puts its thread; none if negative.
 static RULESET: AtomicI32 = AtomicI32::new(-1);
@@ -49,7 +49,7 @@ const DONE_MAX: usize = 1 << 14;
 /// ruleset of Landlock.
 pub(crate) struct Broadcast(libc::c_int);
 
-/// What came of it in a thread.
+/// Outcome in a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// It has given up what it could, and is under the ruleset.
@@ -106,7 +106,7 @@ impl Drop for Broadcast {
 /// Sets what is done at a signal; interrupted calls go on.
 ///
 /// # Safety
-/// What a handler does must be allowed wherever a thread may be.
+/// The handler must do nothing but what is allowed wherever a thread may be.
 unsafe fn handle(signal: libc::c_int, handler: libc::sighandler_t) -> io::Result<()> {
     // SAFETY: integers and pointers only, for which zeros are a value: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -126,7 +126,7 @@ impl<T: Entry> Producer<T> {
         self.map.producer().store(self.next, Ordering::Release);
     }
 
-    /// Whether at most `n` entries are left for the kernel to read.
+    /// True if at most `n` entries are left for the kernel to read.
     #[inline]
     pub(super) fn unread_at_most(&mut self, n: u32) -> bool {
         self.next.wrapping_sub(self.read) <= n || self.unread() <= n

@@ -41,7 +41,7 @@ impl Words {
     /// [`Words::begin`] that of the life before stays where it is.
     ///
     /// # Errors
-    /// When the file cannot be read, or a new one cannot be made.
+    /// Fails if the file cannot be read, or a new one cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
         // Whoever put something else there shall not have this wait for it.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -65,7 +65,7 @@ impl Words {
     /// be called when they are kept elsewhere, and before anything is stored here.
     ///
     /// # Errors
-    /// When it cannot be put there.
+    /// Fails if it cannot be put there.
     pub fn begin(&mut self) -> io::Result<()> {
         std::fs::rename(fresh(&self.path), &self.path)
     }
@@ -79,7 +79,7 @@ impl Words {
     /// The pair of a number below 2²⁰.
     ///
     /// # Errors
-    /// When the file cannot grow, or not be mapped.
+    /// Fails if the file cannot grow or be mapped.
     pub fn pair(&mut self, number: u32) -> io::Result<[&'static AtomicU64; 2]> {
         let number = number as usize;
         if number >= PAIRS_MAX {

@@ -139,7 +139,7 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Whether the device writes into frames itself.
+    /// True if the device writes into frames itself.
     pub(crate) fn is_zero_copy(&self) -> bool {
         self.held.zero_copy
     }
@@ -211,7 +211,7 @@ impl XdpSocket {
         self.rings.tx.unread()
     }
 
-    /// Whether at most `n` of those are left; looks at the kernel's index only if need be.
+    /// True if at most `n` of those are left; looks at the kernel's index only if need be.
     #[inline]
     pub(crate) fn unsent_at_most(&mut self, n: u32) -> bool {
         self.rings.tx.unread_at_most(n)
@@ -257,7 +257,7 @@ impl XdpSocket {
         counts.map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
     }
 
-    /// Whether a frame lies in the memory that was registered.
+    /// True if a frame lies in the memory that was registered.
     #[inline]
     fn is_ours(&self, frame: &Frame) -> bool {
         core::ptr::eq(frame.arena(), self.held.arena)

@@ -14,7 +14,7 @@ const DEVICE: &str = "/dev/net/tun";
 /// More queues a device cannot have (`MAX_TAP_QUEUES`).
 const MOST_QUEUES: usize = 256;
 
-/// Which device, and how it is used.
+/// Settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Name of the device, which is created if it does not exist; a `%d` in it is replaced by the

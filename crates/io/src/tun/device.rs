@@ -36,7 +36,7 @@ impl Device {
         self.name.as_str()
     }
 
-    /// Whether somebody removed it.
+    /// True if somebody removed it.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.queues.iter().any(|queue| !sys::is_tun_queue(queue.as_fd()))

@@ -8,7 +8,7 @@ use crate::sys::DeviceName;
 
 /// One line per device of the namespace in which it is opened, whoever reads it later.
 const TABLE: &str = "/proc/thread-self/net/dev";
-/// Where the line has the number of packets dropped on transmission: behind eight numbers about
+/// Position in the line of the number of packets dropped on transmission: behind eight numbers about
 /// reception, and bytes, packets and errors.
 const TX_DROPPED: usize = 8 + 3;
 
@@ -37,7 +37,7 @@ impl QueueDrops {
     /// Packets dropped since the device exists, over all its queues.
     ///
     /// # Errors
-    /// What the kernel says, or "not found" when the device is gone.
+    /// The kernel's error, or "not found" when the device is gone.
     pub fn read(&mut self) -> io::Result<u64> {
         self.table.rewind()?;
         self.text.clear();

@@ -43,7 +43,7 @@ impl Inlet {
     /// Puts a whole IP packet in, without waiting.
     ///
     /// # Errors
-    /// Those of the socket: the interface is gone or down, its queue is full, or the packet is longer than its MTU.
+    /// Errors of the socket: the interface is gone or down, its queue is full, or the packet is longer than its MTU.
     pub fn put(&mut self, packet: &[u8]) -> io::Result<()> {
         let [v4, v6] = self.addresses;
         let message = Outgoing {

@@ -16,12 +16,12 @@ use convoy_host::{HostError, LinkName, Netns, Network, TunState};
 use super::config::{Named, attach, open_queue};
 use crate::{IoError, sys};
 
-/// What fails when somebody joins every device while it is made.
+/// Step that fails when somebody joins every device while it is made.
 pub const JOINED: &str = "make a tun device that nobody joins";
-/// How often a device is made anew that somebody joined.
+/// Number of times that a device is made anew that somebody joined.
 const ATTEMPTS: usize = 100;
 
-/// Whether there is an interface of this name in the namespace of the calling thread.
+/// True if there is an interface of this name in the namespace of the calling thread.
 pub(super) fn exists(name: &str) -> Result<bool, IoError> {
     let step = IoError::setup("look for the tun device");
     let Ok(name) = LinkName::new(name) else { return Ok(false) };
@@ -106,7 +106,7 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
     Err(IoError::Setup { step: JOINED, source: Error::from(ErrorKind::ResourceBusy) })
 }
 
-/// How often and how long it is waited for a queue that was closed just now: a child that another thread has just
+/// Number of waits, and time of each, for a queue that was closed just now: a child that another thread has just
 /// begun may hold a copy of it until it becomes another program.
 const LOOKS: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(2);

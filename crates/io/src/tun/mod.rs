@@ -30,7 +30,7 @@ use convoy_packet::{Burst, Pool};
 
 use crate::{IoError, Offloads, Port, PortCounters, sys};
 
-/// How long a turn waits whose device is gone.
+/// Time that a turn waits whose device is gone.
 const WAIT: Duration = Duration::from_millis(1);
 
 /// One queue of a TUN device.
@@ -87,7 +87,7 @@ impl TunPort {
         }
     }
 
-    /// Whether an error means that the device is gone, and may be made again.
+    /// True if an error means that the device is gone, and may be made again.
     fn waits_after(&self, error: &io::Error) -> bool {
         self.returns && error.raw_os_error() == Some(libc::EBADFD)
     }
@@ -142,7 +142,7 @@ impl Port for TunPort {
     }
 }
 
-/// Whether an error means that the queue was taken from us or the device removed.
+/// True if an error means that the queue was taken from us or the device removed.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBADFD | libc::EBADF | libc::ENODEV | libc::EFAULT))
 }

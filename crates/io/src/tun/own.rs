@@ -54,7 +54,7 @@ impl OwnErrors {
     }
 }
 
-/// Whether it is such an error, written by a worker: what came out of another packet begins elsewhere in its frame, and a
+/// True if it is such an error, written by a worker: what came out of another packet begins elsewhere in its frame, and a
 /// tunnel's peer has no say in what the host sends.
 pub(super) fn is_one(frame: &Frame) -> bool {
     frame.headroom() == HEADROOM && answered(frame.data()).is_some()

@@ -12,7 +12,7 @@ use super::is_fatal;
 use crate::offload::{Coalescer, Write};
 use crate::{PortCounters, sys};
 
-/// How long one write waits for room.
+/// Longest time that one write waits for room.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// Plans and makes the writes of a burst.

@@ -15,7 +15,7 @@ use crate::{IoError, Offloads};
 /// UDP port of IKE and ESP behind NAT (RFC 3948).
 pub const NAT_TRAVERSAL_PORT: u16 = 4500;
 
-/// Which sockets, and how they are used.
+/// Settings of the sockets of one address and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Local address, which may be unspecified, and port, usually [`NAT_TRAVERSAL_PORT`].

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{UDP, UDP_LEN};
+use super::header::{UDP, UDP_LEN};
 use crate::bytes::{be16, be32, byte};
 use crate::socket::{SocketOptions, grow_buffers};
 use crate::sys::set_words;
@@ -19,7 +19,7 @@ use crate::{IoError, NewsSource, PortEvent, Quote};
 
 /// Time between two looks while receive calls come: nothing wakes a port for these.
 const EVERY: Duration = Duration::from_millis(20);
-/// What the queue holds in bytes.
+/// Size of the queue in bytes.
 const BUFFER: usize = 1 << 16;
 /// As much of a message as is looked at: headers of 60 bytes each, ICMP, UDP, and what ESP begins with.
 const MESSAGE: usize = 60 + 8 + 60 + UDP_LEN + 8;

@@ -14,6 +14,7 @@
 
 mod config;
 mod ear;
+mod header;
 mod rx;
 mod steer;
 mod tx;
@@ -34,10 +35,6 @@ use self::ear::Ear;
 use crate::error_queue::ErrorQueue;
 use crate::{IoError, NewsSource, Offloads, Port, PortCounters, PortEvent};
 
-const UDP: u8 = 17;
-/// Bytes of a UDP header.
-const UDP_LEN: usize = 8;
-
 /// One UDP socket.
 #[derive(Debug)]
 pub struct UdpPort {
@@ -48,7 +45,7 @@ pub struct UdpPort {
     tx: tx::Sender,
     errors: ErrorQueue,
     ear: Option<Ear>,
-    /// What ICMP says about paths is heard by the ear of this port, or another's.
+    /// True if the ear of this port, or another's, hears what ICMP says about paths.
     has_ear: bool,
     counters: PortCounters,
 }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use convoy_packet::{Burst, Frame, NoRoom, Pool};
 
-use super::{UDP, UDP_LEN};
+use super::header::{UDP, UDP_LEN};
 use crate::PortCounters;
 use crate::ancillary::decode_address;
 use crate::bytes::put;

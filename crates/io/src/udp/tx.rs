@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use convoy_packet::{BURST_MAX, Burst, Frame};
 
-use super::{UDP, UDP_LEN};
+use super::header::{UDP, UDP_LEN};
 use crate::PortCounters;
 use crate::ancillary::{Control, encode_address, push_source};
 use crate::bytes::{be16, be32};
@@ -25,7 +25,7 @@ const MESSAGE_MAX: usize = 65_000;
 pub(super) struct Sender {
     local: SocketAddr,
     segments: bool,
-    /// Whether the kernel sets DF over IPv4 (`IP_MTU_DISCOVER`); `prepare` leaves it off.
+    /// True if the kernel sets DF over IPv4 (`IP_MTU_DISCOVER`); `prepare` leaves it off.
     df: bool,
     messages: Vec<Message>,
     outgoing: Vec<Outgoing>,
@@ -46,7 +46,7 @@ struct Message {
     closed: bool,
 }
 
-/// What the datagrams of one message have in common.
+/// Common properties of the datagrams of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     outer: Outer,
@@ -67,7 +67,7 @@ impl Sender {
         }
     }
 
-    /// Whether datagrams are sent several at a time.
+    /// True if datagrams are sent several at a time.
     pub(super) fn segments(&self) -> bool {
         self.segments
     }
@@ -228,7 +228,7 @@ impl Message {
         Self { key, first, count: 1, size, total: size, closed: false }
     }
 
-    /// Whether the datagram of frame `at` may follow: all of one size, but the last may be shorter.
+    /// True if the datagram of frame `at` may follow: all of one size, but the last may be shorter.
     fn takes(&self, key: &Key, size: usize, at: usize) -> bool {
         !self.closed
             && size <= self.size

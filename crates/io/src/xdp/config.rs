@@ -18,14 +18,14 @@ use crate::sys::{self, DeviceName, KERNEL_HEADROOM, XdpLink, XdpSocket};
 /// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
 const GENERIC: u32 = 1 << 1;
 const NATIVE: u32 = 1 << 2;
-/// What the pipeline may add behind a packet: ESP's trailer and ICV.
+/// Bytes that the pipeline may add behind a packet: ESP's trailer and ICV.
 const BEHIND: usize = 320;
 /// Without huge pages the kernel takes frames of at most a page.
 const PAGE: usize = 4096;
 /// Largest IP packet in bytes that such sockets receive.
 pub const LARGEST_PACKET: usize = PAGE - KERNEL_HEADROOM - ethernet::HEADER - BEHIND;
 
-/// How the kernel hands over packets, from the slowest.
+/// Ways in which the kernel hands over packets, from the slowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Behind the driver, with a copy: works on every interface.
@@ -46,7 +46,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Which interface, and how it is used.
+/// Settings of the ports on one interface.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The interface; it must have Ethernet headers.
@@ -56,9 +56,9 @@ pub struct Config {
     pub workers: u16,
     /// The frames that are taken.
     pub take: Take,
-    /// Where packets go next.
+    /// Board that tells the next hops of packets.
     pub next_hops: Arc<Board>,
-    /// Where frames lie. All ports between which packets move must use the same.
+    /// Memory of the frames. All ports between which packets move must use the same.
     pub arena: &'static Arena,
     /// Use nothing faster than this.
     pub at_most: Mode,
@@ -77,8 +77,8 @@ impl Config {
     }
 }
 
-/// What gives frames to the ports of an interface, and changes which while they run. When it is
-/// dropped, or the process ends in whatever way, the kernel gets all frames again.
+/// Program that gives frames to the ports of an interface, and can give them others while they run. When it
+/// is dropped, or the process ends in whatever way, the kernel gets all frames again.
 #[derive(Debug)]
 pub struct Steering {
     map: OwnedFd,
@@ -105,7 +105,7 @@ impl Steering {
         Ok(())
     }
 
-    /// How the kernel hands over packets.
+    /// Way in which the kernel hands over packets.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
@@ -164,7 +164,7 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
     Ok((ports, Steering { map, link, take: Mutex::new(config.take.clone()), mode }))
 }
 
-/// Whether the kernel takes the arena's frames, and every packet of the interface fits one.
+/// Refuses frames that the kernel does not take, or that some packet of the interface does not fit.
 fn check_frames(config: &Config) -> Result<(), IoError> {
     let size = config.arena.frame_size().bytes();
     let need = KERNEL_HEADROOM + ethernet::HEADER + config.interface.mtu as usize + BEHIND;

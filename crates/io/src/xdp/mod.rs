@@ -60,7 +60,7 @@ impl XdpPort {
         }
     }
 
-    /// How the kernel hands over packets.
+    /// Way in which the kernel hands over packets.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode

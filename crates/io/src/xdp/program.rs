@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use crate::link::{Goto, Program, Step, Test, Width};
 use crate::sys::Instruction;
 
-/// What a program answers, in `enum xdp_action`.
+/// Answer of a program, in `enum xdp_action`.
 pub(super) const PASS: i32 = 2;
 
 // Registers: 1 to 5 are arguments of calls and scratch, 6 to 9 keep their value.

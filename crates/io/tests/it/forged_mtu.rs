@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// What the liar says of an IPv4 path, and what it can say at least of one of IPv6.
+/// MTU that the liar says of an IPv4 path, and the least that it can say of one of IPv6.
 const LIE: u32 = 560;
 const LIE_V6: u32 = 1280;
 const ENDS: [(&str, &str); 2] = [("10.8.0.1", "10.8.0.2"), ("fd00:8::1", "fd00:8::2")];
@@ -64,7 +64,7 @@ fn lie(liar: &Namespace, to: IpAddr, quoted: Vec<u8>) {
     });
 }
 
-/// What the kernel believes of the way to `far`.
+/// The kernel's route to `far`, as `ip` prints it.
 fn route(host: &Namespace, far: IpAddr) -> String {
     host.run(move || {
         let output =

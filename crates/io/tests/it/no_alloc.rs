@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often `work` allocates.
+/// Number of allocations by `work`.
 fn allocations(work: impl FnOnce()) -> u64 {
     COUNT.set(Some(0));
     work();

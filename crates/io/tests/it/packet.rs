@@ -415,8 +415,8 @@ fn errors_say_what_is_missing() {
     assert!(matches!(open(&config), Err(IoError::Queues(0))));
 }
 
-/// What a router says of packets that are too big quotes their SPI and number: at the beginning of
-/// ESP, four bytes into AH.
+/// Errors of a router about packets that are too big quote their SPI and number: at the beginning of ESP,
+/// four bytes into AH.
 #[test]
 fn what_a_router_says_quotes_esp_and_ah() {
     let [a, b] = or_skip!(cable(1500));

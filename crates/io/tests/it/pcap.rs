@@ -121,7 +121,7 @@ impl Order {
     }
 }
 
-/// What a file with these bytes gives, and how many frames of it were no packets.
+/// Packets that a file with these bytes gives, and the number of its frames that were no packets.
 fn replayed(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, u64), IoError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("capture");

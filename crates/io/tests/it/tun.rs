@@ -295,7 +295,7 @@ fn a_removed_device_is_a_dead_port_and_frames_come_back() {
     assert_eq!((arena.in_depot(), arena.leaked()), (8, 0));
 }
 
-/// What is routed into a device that stays goes nowhere while nobody has it open.
+/// Packets routed into a device that stays go nowhere while nobody has it open.
 #[test]
 fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
     let namespace = or_skip!(Namespace::new());
@@ -379,8 +379,9 @@ fn too_big(from: &str, to: &str, far: &str) -> Vec<u8> {
     ip_packet(from, to, 1, 0, false, &message)
 }
 
-/// Who sent a packet that is too big hears it from the host, as from a kernel: an address that is not the host's is dropped by
-/// filters against forged sources, and one that is by the kernel, out of a device (RFC 1812 section 4.3.2.4).
+/// The sender of a packet that is too big hears it from the host, as from a kernel: an address that is not
+/// the host's is dropped by filters against forged sources, and one that is by the kernel, out of a device
+/// (RFC 1812 section 4.3.2.4).
 #[test]
 fn a_sender_on_a_network_of_the_host_hears_errors_from_the_hosts_own_address() {
     let (host, near) = (or_skip!(Namespace::new()), or_skip!(Namespace::new()));

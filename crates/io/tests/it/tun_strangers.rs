@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use crate::common::{Namespace, until};
 use convoy_io::{IoError, tun};
 
-/// What a stranger's attempts have come to.
+/// Results of a stranger's attempts.
 #[derive(Default)]
 struct Loot {
     stop: AtomicBool,
@@ -152,7 +152,7 @@ fn ioctl(queue: &File, request: libc::Ioctl, name: &[u8], flags: i32) -> i32 {
     unsafe { libc::ioctl(queue.as_raw_fd(), request, &raw mut ifreq) }
 }
 
-/// What `ip` shows of a device.
+/// Output of `ip` about a device.
 fn shown(namespace: &Namespace, name: &'static str) -> String {
     namespace.run(move || {
         let output = Command::new("ip").args(["-d", "link", "show", name]).output().unwrap();

@@ -28,7 +28,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Why there can be none here, if so.
+/// Error with the reason, if there can be none here.
 fn usable() -> Result<(), String> {
     let [a, _b] = cable(1500)?;
     let (board, _asks) = board(all_at(NEAR, FAR, &[]));

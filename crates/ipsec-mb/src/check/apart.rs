@@ -9,10 +9,10 @@ use crate::types::*;
 
 /// Most bytes of text of ChaCha20: as many blocks as 32 bits count from 1.
 const CHACHA20_MAX: u64 = (1 << 38) - 64;
-/// What a null function of the caller's gets: the system's number for a bad address.
+/// Error of a null function of the caller's: the system's number for a bad address.
 const BAD_ADDRESS: c_int = 14;
 
-/// What is wrong with the cipher of a job.
+/// Checks the cipher of a job.
 pub(super) fn check_cipher(job: &Job, suite: Suite, no_key: bool) -> Result<(), c_int> {
     let len = job.cipher_len;
     let (no_src, no_dst) = (job.src.is_null(), job.dst.is_null());
@@ -64,7 +64,7 @@ pub(super) fn check_cipher(job: &Job, suite: Suite, no_key: bool) -> Result<(), 
     }
 }
 
-/// What is wrong with the hash of a job.
+/// Checks the hash of a job.
 pub(super) fn check_hash(job: &Job, suite: Suite) -> Result<(), c_int> {
     let no_src = (job.src.is_null(), ERR_JOB_NULL_SRC);
     let no_tag = (job.tag.is_null(), ERR_JOB_NULL_AUTH);

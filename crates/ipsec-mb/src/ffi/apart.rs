@@ -24,7 +24,7 @@ use crate::{
     types::*,
 };
 
-/// Why a job is not done.
+/// A job was not done.
 enum Failure {
     /// Something in it is wrong.
     Invalid(c_int),

@@ -63,14 +63,14 @@ unsafe fn burst(
     jobs.iter().filter(|job| job.status == STATUS_COMPLETED).count() as u32
 }
 
-/// Whether a cipher comes in such bursts.
+/// True if a cipher comes in such bursts.
 pub(super) fn has_cipher(cipher: u32) -> bool {
     let known = [CIPHER_CBC, CIPHER_CNTR, CIPHER_ECB, CIPHER_CFB];
     // Version 1 has no jobs of CFB.
     known.contains(&cipher) && cipher < CIPHER_NUM
 }
 
-/// Whether a hash does.
+/// True if a hash comes in such bursts.
 pub(super) fn has_hash(hash: u32) -> bool {
     let hmac = AUTH_HMAC_SHA_1..=AUTH_HMAC_SHA_512;
     let cmac = [AUTH_AES_CMAC, AUTH_AES_CMAC_BITLEN, AUTH_AES_CMAC_256];

@@ -67,7 +67,7 @@ pub type ChaChaUpdateFn =
 pub type ChaChaFinalizeFn = unsafe extern "C" fn(*mut ChaChaContext, *mut c_void, u64);
 /// `set_suite_id`.
 pub type SetSuiteFn = unsafe extern "C" fn(*mut Mgr, *mut Job);
-/// What stands for a function outside the set, whatever its type: it notes an error and does nothing. In the calling
+/// Stands for a function outside the set, whatever its type: it notes an error and does nothing. In the calling
 /// convention of x86-64 the caller clears arguments away, so it need not know them; what it returns is zero, or -1 of one that sets a key up.
 pub type RefusedFn = extern "C" fn() -> usize;
 /// A cipher or hash of the caller's; what it returns is zero if it worked.

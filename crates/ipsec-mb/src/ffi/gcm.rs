@@ -43,7 +43,7 @@ pub(super) fn number_of(error: StreamError) -> c_int {
 
 const _: () = assert!(size_of::<GcmTables>() <= GCM_KEY_BYTES);
 
-/// Whether tables can be used where they lie: if no block of them lies across cache lines. Programs that do not define `LINUX`
+/// True if tables can be used where they lie: if no block of them lies across cache lines. Programs that do not define `LINUX`
 /// have them anywhere.
 #[inline]
 pub(super) fn are_in_place(key: *const GcmKey) -> bool {
@@ -222,7 +222,7 @@ struct Part {
 }
 
 impl Part {
-    /// What is wrong with the pointers.
+    /// Checks pointers and length.
     fn check(&self) -> Result<(), c_int> {
         match self.len {
             0 => Ok(()),
@@ -246,7 +246,7 @@ impl Part {
     }
 }
 
-/// Where a tag goes, checked.
+/// Place of a tag, checked.
 ///
 /// # Safety
 ///

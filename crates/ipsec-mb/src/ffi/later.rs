@@ -1,4 +1,4 @@
-//! What is of version 2 alone: sessions, keys of HMAC, sizes of bursts, self-tests, and what is refused of what came with it.
+//! Functions of version 2 alone: sessions, keys of HMAC, sizes of bursts, self-tests, and refused ones that came with it.
 
 use std::{
     ffi::{c_char, c_int, c_uint, c_void},

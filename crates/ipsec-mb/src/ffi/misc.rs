@@ -20,7 +20,7 @@ pub extern "C" fn imb_get_version() -> c_uint {
     VERSION_NUM
 }
 
-/// What went wrong last: with this manager, or else in the library.
+/// Last error: of this manager, or else of the library.
 ///
 /// # Safety
 ///
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn imb_get_errno(mgr: *mut Mgr) -> c_int {
     }
 }
 
-/// What an error number means. Numbers of the system are not told apart.
+/// Text of an error number. Numbers of the system are not told apart.
 #[unsafe(no_mangle)]
 pub extern "C" fn imb_get_strerror(number: c_int) -> *const c_char {
     let text: &CStr = match number {
@@ -44,7 +44,7 @@ pub extern "C" fn imb_get_strerror(number: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// What the processor has, and this library uses or promises (`IMB_FEATURE_*`).
+/// Features of the processor that this library uses or promises (`IMB_FEATURE_*`).
 #[unsafe(no_mangle)]
 pub extern "C" fn imb_get_feature_flags() -> u64 {
     macro_rules! features {

@@ -1,4 +1,4 @@
-//! What wrong arguments get: an error number of the header, and nothing done.
+//! Wrong arguments get an error number of the header, and nothing is done.
 
 use std::{
     ffi::{c_int, c_void},

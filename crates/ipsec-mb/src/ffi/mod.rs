@@ -1,6 +1,6 @@
 //! The functions of the library, and all its unsafe code.
 //!
-//! What is null is refused with the error number of the header. The rest is the caller's promise, as the header of
+//! Null arguments are refused with the error number of the header. The rest is the caller's promise, as the header of
 //! intel-ipsec-mb has it: that a pointer which is not null points to as much as its length or type says, and that no two jobs
 //! under way write what the other one reads or writes.
 

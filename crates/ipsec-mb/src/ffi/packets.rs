@@ -169,7 +169,7 @@ fn key_of(task: &Task, job: &Job) -> *const GcmKey {
     if task.suite.is_encrypt() { job.enc_keys } else { job.dec_keys }
 }
 
-/// What a job of an AEAD adds.
+/// Additional data of a job of an AEAD.
 ///
 /// # Safety
 ///
@@ -179,13 +179,13 @@ unsafe fn aad<'a>(job: &Job) -> Result<&'a [u8], c_int> {
     unsafe { input(job.pointer(0), job.u[1] as u64, ERR_JOB_NULL_AAD) }
 }
 
-/// Whether what a job adds lies where it writes, so that it must be hashed before.
+/// True if a job's additional data lies where it writes, so that it must be hashed before.
 fn writes_aad(job: &Job) -> bool {
     let [aad, aad_len, _] = job.u;
     overlap((aad, aad_len), (job.dst.addr(), job.cipher_len as usize))
 }
 
-/// Whether addresses share a byte, each with its length.
+/// True if ranges share a byte, each an address with its length.
 #[inline]
 pub(super) fn overlap((a, a_len): (usize, usize), (b, b_len): (usize, usize)) -> bool {
     a.max(b) < a.saturating_add(a_len).min(b.saturating_add(b_len))
@@ -386,7 +386,7 @@ unsafe fn push<'a>(
 /// The nonce, additional data and text of a job.
 type Operands<'a> = ([u8; 12], &'a [u8], &'a mut [u8]);
 
-/// Those of a job; the text is brought to where it is worked on.
+/// Reads those of a job; the text is brought to where it is worked on.
 ///
 /// # Safety
 ///

@@ -30,7 +30,7 @@ struct Arrays {
 }
 
 impl Arrays {
-    /// What is wrong with the arrays themselves.
+    /// Checks that no array is null.
     fn check(&self) -> Result<(), c_int> {
         let nulls = [
             (self.dst.is_null(), ERR_NULL_DST),

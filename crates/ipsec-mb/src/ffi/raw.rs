@@ -55,7 +55,7 @@ pub(super) fn noting_of_secrets(work: impl FnOnce() -> Result<(), c_int>) {
     }
 }
 
-/// What is noted for a defect: the system's number for what cannot be recovered, as the header has none.
+/// Error number of a defect: the system's number for what cannot be recovered, as the header has none.
 pub(super) const INTERNAL: c_int = 131;
 
 /// The processor, asked once.
@@ -64,14 +64,14 @@ pub(super) fn cpu() -> Option<&'static Cpu> {
     CPU.get_or_init(|| Cpu::detect().ok()).as_ref()
 }
 
-/// What makes keys for functions that know no manager.
+/// Makes keys for functions that know no manager.
 pub(super) fn lender() -> Result<&'static KeyLender, c_int> {
     static LENDER: OnceLock<Option<KeyLender>> = OnceLock::new();
     let lender = LENDER.get_or_init(|| cpu().and_then(KeyLender::best));
     lender.as_ref().ok_or(ERR_MISSING_CPUFLAGS_INIT_MGR)
 }
 
-/// What works for functions that know no manager.
+/// Works for functions that know no manager.
 pub(super) fn runner() -> Result<&'static Runner, c_int> {
     static RUNNER: OnceLock<Option<Runner>> = OnceLock::new();
     let runner = RUNNER.get_or_init(|| cpu().map(Runner::best));

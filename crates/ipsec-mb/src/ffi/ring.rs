@@ -251,7 +251,7 @@ unsafe fn places<'a>(mgr: &mut Mgr, count: u32, jobs: *mut *mut Job) -> Option<&
     Some(unsafe { slice::from_raw_parts_mut(jobs, count as usize) })
 }
 
-/// What is wrong with a burst, and with which of its jobs.
+/// Checks a burst; the error gives the index of the job at fault, if it is one job's.
 ///
 /// # Safety
 ///

@@ -68,7 +68,7 @@ impl Parts for ChaChaSaved {
     }
 }
 
-/// What is wrong with the list of a job over all parts of a message, which other jobs have not.
+/// Checks the list of a job over all parts of a message, which other jobs have not.
 ///
 /// # Safety
 ///
@@ -152,7 +152,7 @@ pub(super) unsafe fn run(lender: &KeyLender, task: &Task) -> Result<(), c_int> {
     done.map(|_| ())
 }
 
-/// What the job's state asks for; the tag, if that ends the message.
+/// Does what the job's state asks for; returns the tag, if that ends the message.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What the library keeps of its own for a manager, behind it in the same memory.
+//! State that the library keeps for a manager, behind it in the same memory.
 
 use std::{ffi::c_void, fmt, mem::offset_of, ptr};
 
@@ -12,7 +12,7 @@ use crate::types::{Mgr, OOO};
 /// Jobs that are worked on together.
 pub(super) const CHUNK: usize = 64;
 
-/// What tells an initialised state from other memory.
+/// Number that tells an initialised state from other memory.
 const READY: u64 = 0x436f_6e76_6f79_4d42;
 
 /// Copies of what a job points to, in the types that kernels read, and its tag. Wiped when the job is done.
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     pub(super) secret: ChaChaSecret,
     pub(super) tag: [u8; 64],
     pub(super) icv: [u8; 16],
-    /// What intel-ipsec-mb's own test programs take for the end of an out-of-order manager, when they look for keys that were left in
+    /// Mark that intel-ipsec-mb's own test programs take for the end of an out-of-order manager, when they look for keys that were left in
     /// one: so they see all of this.
     road_block: u64,
 }
@@ -43,7 +43,7 @@ const SLOTS_SEEN: usize = 2;
 // The first pointer does not lead to slots.
 const _: () = assert!(CHUNK <= (OOO - 1) * SLOTS_SEEN && SLOTS_SEEN * size_of::<Slot>() < 8192);
 
-/// What works on a manager's jobs.
+/// Works on a manager's jobs.
 #[repr(C)]
 pub(super) struct State {
     ready: u64,
@@ -64,7 +64,7 @@ impl fmt::Debug for State {
 pub(super) const MANAGER_BYTES: usize =
     (size_of::<Mgr>() + align_of::<State>() + size_of::<State>()).next_multiple_of(64);
 
-/// Where the state of a manager lies.
+/// Address of a manager's state.
 #[inline]
 pub(super) fn place(mgr: *mut Mgr) -> *mut State {
     let end = mgr.wrapping_add(1);
@@ -72,7 +72,7 @@ pub(super) fn place(mgr: *mut Mgr) -> *mut State {
     end.wrapping_byte_add(behind).cast()
 }
 
-/// Where a field of it lies.
+/// Address of a field of it.
 fn field<T>(state: *mut State, at: usize) -> *mut T {
     state.wrapping_byte_add(at).cast()
 }
@@ -99,7 +99,7 @@ pub(super) unsafe fn make(mgr: *mut Mgr, runner: Runner, lender: KeyLender) {
     }
 }
 
-/// What the pointers to out-of-order managers lead to: the first to the state, the others to its slots.
+/// Targets of the pointers to out-of-order managers: the first is the state, the others are its slots.
 pub(super) fn pointers(mgr: *mut Mgr) -> [*mut c_void; OOO] {
     let state = place(mgr);
     let mut pointers = [state.cast(); OOO];

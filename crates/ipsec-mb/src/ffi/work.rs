@@ -58,18 +58,18 @@ impl Region {
         self.united(other).is_some()
     }
 
-    /// Where a part of it lies in it.
+    /// Place of a part of it within it.
     fn span_of(self, part: Self) -> Span {
         Span::new(part.start.addr() - self.start.addr(), part.len)
     }
 }
 
-/// What the cipher reads.
+/// Start of the bytes that the cipher reads.
 pub(super) fn cipher_input(job: &Job) -> *const u8 {
     job.src.wrapping_add(job.cipher_offset as usize)
 }
 
-/// What the hash reads.
+/// Bytes that the hash reads.
 pub(super) fn hash_input(job: &Job) -> Region {
     Region { start: job.src.wrapping_add(job.hash_offset as usize), len: job.hash_len as usize }
 }
@@ -447,7 +447,7 @@ pub(super) unsafe fn hash_alone<'s>(
     view
 }
 
-/// What a job of CCM adds; none if that lies where it writes: then it was copied.
+/// Additional data of a job of CCM; none if that lies where it writes: then it was copied.
 ///
 /// # Safety
 ///

@@ -16,9 +16,9 @@ pub struct Job {
     pub dec_keys: *const c_void,
     /// 16, 24 or 32.
     pub key_len: u64,
-    /// What offsets count from.
+    /// Start of the input, from which offsets count.
     pub src: *const u8,
-    /// Where the cipher's output begins. No offset is added.
+    /// Start of the cipher's output. No offset is added.
     pub dst: *mut u8,
     /// From `src` to what the cipher works on.
     pub cipher_offset: u64,
@@ -32,7 +32,7 @@ pub struct Job {
     pub iv: *const u8,
     /// Its bytes.
     pub iv_len: u64,
-    /// Where the tag goes.
+    /// Buffer for the tag.
     pub tag: *mut u8,
     /// Its bytes.
     pub tag_len: u64,
@@ -60,7 +60,7 @@ pub struct Job {
     pub sgl_state: u32,
     /// Of a cipher that is not in the set.
     pub next_iv: *mut c_void,
-    /// What version 2 has besides.
+    /// Fields that version 2 has besides.
     pub session: Session,
 }
 
@@ -119,9 +119,9 @@ pub struct ChaChaContext {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// What is read.
+    /// Bytes to read.
     pub src: *const u8,
-    /// What is written.
+    /// Buffer to write.
     pub dst: *mut u8,
     /// Bytes of it.
     pub len: u64,

@@ -117,7 +117,7 @@ pub struct Functions {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Mgr {
-    /// What `alloc_mb_mgr` was given.
+    /// Argument of `alloc_mb_mgr`.
     pub flags: u64,
     /// `IMB_FEATURE_*`.
     pub features: u64,
@@ -127,11 +127,11 @@ pub struct Mgr {
     pub used_arch_type: u8,
     /// `IMB_ARCH_*`.
     pub used_arch: u32,
-    /// What went wrong last.
+    /// Last error.
     pub errno: c_int,
-    /// What the macros of the header call.
+    /// Pointers that the macros of the header call.
     pub functions: Functions,
-    /// What version 2 has besides.
+    /// Fields that version 2 has besides.
     pub later: Later,
     /// The offset in bytes of the earliest job that was not handed back, -1 if there is none.
     pub earliest_job: c_int,

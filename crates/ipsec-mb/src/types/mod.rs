@@ -1,4 +1,4 @@
-//! What crosses the border as memory: layouts and numbers of intel-ipsec-mb's public header, versions 1.3.0 and 2.0.2.
+//! Memory that crosses the border: layouts and numbers of intel-ipsec-mb's public header, versions 1.3.0 and 2.0.2.
 //!
 //! Written down from the headers; the tests of this module compare offsets with what a C program prints that
 //! includes them. `version` has what they do not agree about: `abi_1` chooses version 1.

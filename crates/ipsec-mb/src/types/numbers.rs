@@ -46,7 +46,7 @@ macro_rules! errors {
             pub const $name: std::ffi::c_int = $value;
         )*
 
-        /// What an error number means.
+        /// Meaning of an error number.
         pub(crate) fn $function(number: std::ffi::c_int) -> Option<&'static std::ffi::CStr> {
             match number {
                 $($name => {

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use super::*;
 
-/// What version 1 has, or version 2.
+/// Value of version 1, or of version 2.
 fn of(first: usize, second: usize) -> usize {
     if cfg!(abi_1) { first } else { second }
 }

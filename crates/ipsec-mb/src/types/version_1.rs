@@ -1,4 +1,4 @@
-//! What version 1.3 has otherwise than version 2.
+//! Differences of version 1.3 from version 2.
 
 use std::ffi::{CStr, c_int};
 
@@ -38,10 +38,10 @@ errors! { own_error_text, else |_| None;
     ERR_NO_AESNI_EMU = 2038, "there is no emulation of AES instructions";
 }
 
-/// What stands for `IMB_ERR_JOB_SGL_STATE`, which is of version 2.
+/// Stands for `IMB_ERR_JOB_SGL_STATE`, which is of version 2.
 pub const ERR_JOB_SGL_STATE: c_int = ERR_JOB_NULL_SGL_CTX;
 
-/// What version 2 has at the end of a job: nothing here.
+/// Fields that version 2 has at the end of a job: none here.
 #[derive(Clone, Copy, Debug)]
 pub struct Session;
 
@@ -55,7 +55,7 @@ impl Session {
     }
 }
 
-/// What version 2 has behind [`Functions`](super::Functions): nothing here.
+/// Fields that version 2 has behind [`Functions`](super::Functions): none here.
 #[derive(Clone, Copy, Debug)]
 pub struct Later;
 

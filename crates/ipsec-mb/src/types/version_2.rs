@@ -1,4 +1,4 @@
-//! What version 2.0 has otherwise than version 1.3.
+//! Differences of version 2.0 from version 1.3.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -40,11 +40,11 @@ errors! { own_error_text, else |_| None;
     ERR_JOB_SGL_STATE = 2053, "the job's state of a message in parts is none";
 }
 
-/// What `imb_set_session` sets at the end of a job.
+/// Fields that `imb_set_session` sets at the end of a job.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
-    /// What it made of modes, direction, order and key size.
+    /// Numbers that it made of modes, direction, order and key size.
     pub suite_id: [u32; 2],
     /// The number that it gave.
     pub session_id: u32,
@@ -54,13 +54,13 @@ impl Session {
     /// None was set.
     pub const NONE: Self = Self { suite_id: [0; 2], session_id: 0 };
 
-    /// Whether it was set for what a burst is to do.
+    /// Checks that it was set for what a burst is to do.
     pub(crate) fn check(&self, suite_id: [u32; 2]) -> Result<(), c_int> {
         if self.suite_id == suite_id { Ok(()) } else { Err(ERR_BURST_SUITE_ID) }
     }
 }
 
-/// What `IMB_MGR` has behind [`Functions`](super::Functions).
+/// Fields of `IMB_MGR` behind [`Functions`](super::Functions).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Later {

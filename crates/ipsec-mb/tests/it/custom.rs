@@ -6,7 +6,7 @@ use stand_in::types::*;
 
 use crate::library::Library;
 
-/// What the functions below are given with a job.
+/// Data that the functions below are given with a job.
 #[derive(Default)]
 struct Calls {
     order: Vec<&'static str>,
@@ -52,7 +52,7 @@ unsafe extern "C" fn hash(job: *mut Job) -> c_int {
     calls.hash_fails.into()
 }
 
-/// What a job comes to: text, tag, status, error, and what was called.
+/// Result of a job: text, tag, status, error, and the functions called.
 type Outcome = (Vec<u8>, Vec<u8>, u32, i32, Vec<&'static str>);
 
 fn outcome(library: &Library, job: Job, mut calls: Calls) -> Outcome {

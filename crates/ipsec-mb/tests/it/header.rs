@@ -12,7 +12,7 @@ use std::{
 
 use stand_in::types::*;
 
-/// What an expression of C comes to.
+/// Expression of C, and its value.
 type Row = (String, u64);
 
 /// Fields of a structure: what the header calls them, and where they are here.

@@ -14,7 +14,7 @@ type Init = unsafe extern "C" fn(*mut Mgr, *mut u32);
 type IpadOpad = unsafe extern "C" fn(*mut Mgr, u32, *const c_void, usize, *mut c_void, *mut c_void);
 type SetSession = unsafe extern "C" fn(*mut Mgr, *mut Job) -> u32;
 
-/// What both export.
+/// Functions that both export, and the version.
 #[derive(Clone, Copy)]
 struct Exports {
     alloc: Alloc,
@@ -88,17 +88,17 @@ impl Library {
         unsafe { &(*self.mgr).functions }
     }
 
-    /// Whether jobs have room for a session's numbers.
+    /// True if jobs have room for a session's numbers.
     pub(crate) fn has_sessions(&self) -> bool {
         self.exports.version >= 2 << 16
     }
 
-    /// Whether jobs may ask for a cipher: that of CFB came with version 2.
+    /// True if jobs may ask for a cipher: that of CFB came with version 2.
     pub(crate) fn has_cipher(&self, cipher: u32) -> bool {
         cipher < CIPHER_NUM && (cipher != CIPHER_CFB || self.has_sessions())
     }
 
-    /// What a manager of version 2 has besides.
+    /// Fields that a manager of version 2 has besides.
     #[cfg(not(abi_1))]
     pub(crate) fn later(&self) -> Option<&Later> {
         // SAFETY: as above.

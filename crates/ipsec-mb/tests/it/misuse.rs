@@ -26,7 +26,7 @@ type Any = unsafe extern "C" fn(
     usize,
 ) -> usize;
 
-/// What is exported, in order.
+/// Exported symbols, in order.
 #[cfg(abi_1)]
 const EXPORTS: &[&str] = &[
     "alloc_mb_mgr",
@@ -155,7 +155,7 @@ impl File {
         call(self.get(name), first)
     }
 
-    /// Whether the library notes that a call is wrong.
+    /// True if the library notes that a call is wrong.
     fn refuses(&self, function: Any, first: *mut c_void) -> bool {
         // An allocation notes that there is no error.
         let mgr = self.call("alloc_mb_mgr", ptr::null_mut());
@@ -223,7 +223,7 @@ fn every_slot_refuses_null(file: &mut File) {
     file.call("free_mb_mgr", mgr.cast());
 }
 
-/// Whether a slot is the program's own, or of a function that knows no errors.
+/// True if a slot is the program's own, or of a function that knows no errors.
 #[cfg(abi_1)]
 fn is_silent(_: usize) -> bool {
     false

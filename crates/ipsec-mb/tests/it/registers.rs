@@ -6,14 +6,14 @@ use stand_in::types::*;
 
 use crate::{library::Library, suites::Aligned};
 
-/// What the vector registers hold.
+/// Contents of the vector registers.
 type Registers = [[u64; 8]; 32];
 
 extern "C" fn call(work: &mut &mut dyn FnMut()) {
     work();
 }
 
-/// What the registers hold right behind `work`. They are zeros before.
+/// Contents of the registers right behind `work`. They are zeros before.
 fn left_by(mut work: impl FnMut()) -> Registers {
     let mut registers = [[0; 8]; 32];
     let mut work: &mut dyn FnMut() = &mut work;
@@ -46,7 +46,7 @@ const KEY: [u8; 32] = [
     0x18, 0x99, 0xea, 0x5b, 0xcc, 0x3d, 0x7e, 0xef, 0x20, 0xa1, 0xf2, 0x43, 0x84, 0x15, 0xd6, 0x67,
 ];
 
-/// Whether eight bytes of secrets are there.
+/// True if eight bytes of secrets are there.
 fn hold(registers: &Registers, secrets: &[u8]) -> bool {
     let words: Vec<u64> =
         secrets.windows(8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap())).collect();

@@ -1,4 +1,4 @@
-//! What jobs are made of.
+//! Parts that jobs are made of.
 
 use std::ptr;
 
@@ -134,7 +134,7 @@ impl Keys {
         }
     }
 
-    /// What both libraries must agree in: all but GCM's tables.
+    /// Keys in which both libraries must agree: all but GCM's tables.
     pub(crate) fn shared(&self) -> [&[u8]; 5] {
         let [a, b, c] = self.parts.each_ref().map(|part| &part.0[..]);
         [&self.enc.0, &self.dec.0, a, b, c]

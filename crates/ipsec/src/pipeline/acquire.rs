@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 
 use convoy_wire::FlowKey;
 
-use super::Now;
 use super::bin::Bin;
 use super::packet::Packet;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::ReqId;
@@ -26,11 +26,11 @@ const FRAMES: usize = 256;
 const FRAMES_EACH: usize = 64;
 /// SAs that may be waited for in one worker.
 const SAS: usize = 64;
-/// How long a packet waits, and how long it takes until an SA is asked for again: after five seconds
+/// Time that a packet waits, and until an SA is asked for again, in nanoseconds: after five seconds
 /// whoever sent the packet has sent it anew.
 const WAIT_NS: u64 = 5_000_000_000;
 
-/// What packets wait for.
+/// SAs that packets wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Need {
     /// The SAs that their policy names.
@@ -54,7 +54,7 @@ struct Wanted {
     /// The first packet's.
     flow: FlowKey,
     frames: usize,
-    /// When its SA was last asked for.
+    /// Time at which its SA was last asked for.
     asked: Option<Now>,
     /// Not yet told.
     owed: bool,
@@ -78,10 +78,10 @@ fn is_over(since: Now, now: Now) -> bool {
 #[derive(Debug)]
 pub(super) struct Acquire {
     held: VecDeque<Held>,
-    /// How many at the front have not been classified under the present snapshot.
+    /// Number of packets at the front that have not been classified under the present snapshot.
     again: usize,
     wanted: Vec<Wanted>,
-    /// How many of `wanted` are owed.
+    /// Number of `wanted` that are owed.
     owed: usize,
 }
 
@@ -158,7 +158,7 @@ impl Acquire {
         self.again = self.held.len();
     }
 
-    /// How many wait to be classified again.
+    /// Number of packets that wait to be classified again.
     pub(super) fn again(&self) -> usize {
         self.again
     }
@@ -200,7 +200,7 @@ impl Acquire {
         }
     }
 
-    /// Whether there is something to tell.
+    /// True if there is something to tell.
     pub(super) fn has_news(&self) -> bool {
         self.owed > 0
     }

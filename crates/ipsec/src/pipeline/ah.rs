@@ -36,14 +36,14 @@ pub(super) struct AhLayout {
     /// Bytes of the sequence number's high half: it is authenticated behind the packet (RFC 4302
     /// section 3.3.3.2.2).
     high: u8,
-    /// Whether the engine takes all as data, or as the header of an empty text.
+    /// True if the engine takes all as data, false if as the header of an empty text.
     is_aead: bool,
 }
 
-/// What the tail holds.
+/// Notes that a frame carries behind the packet while the engine works on it.
 struct Tail {
     mutable: MutableFields,
-    /// Where the AH header begins, and its length.
+    /// Offset of the AH header, and its length.
     at: u16,
     len: u16,
     iv: u8,
@@ -52,7 +52,7 @@ struct Tail {
     next: Protocol,
 }
 
-/// What an engine is to work on.
+/// Text and header that an engine is to work on.
 pub(super) struct Covered {
     pub(super) text: Span,
     pub(super) header: u32,
@@ -60,7 +60,7 @@ pub(super) struct Covered {
 
 /// An AH packet that is authentic, put together again.
 pub(super) struct Taken {
-    /// Where the payload begins, and its length.
+    /// Offset of the payload, and its length.
     pub(super) start: usize,
     pub(super) len: usize,
     pub(super) next: Protocol,
@@ -97,7 +97,7 @@ impl AhLayout {
         usize::from(self.iv) + usize::from(self.icv)
     }
 
-    /// Whether a received header of `len` bytes can be of this SA: some senders align to eight bytes
+    /// True if a received header of `len` bytes can be of this SA: some senders align to eight bytes
     /// over IPv4 as well.
     #[inline]
     pub(super) fn fits(&self, len: usize, outer: IpVersion) -> bool {

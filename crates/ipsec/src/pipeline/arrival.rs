@@ -35,13 +35,13 @@ pub(super) struct Arrival {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) of: Address,
-    /// Which packet is the first behind it.
+    /// Index of the first packet behind it.
     pub(super) end: u32,
-    /// Where the SA is, once that is known; before, where it may be.
+    /// Place of the SA, once that is known; before, a place where it may be.
     pub(super) slot: u32,
 }
 
-/// What a packet's SA is found by, and how it came.
+/// Values that a packet's SA is found by, and its encapsulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) key: SpiKey,
@@ -49,7 +49,7 @@ pub(super) struct Address {
     pub(super) port: Option<u16>,
 }
 
-/// Where ESP or AH lies in a packet.
+/// Position of ESP or AH in a packet.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     of: Address,
@@ -129,7 +129,7 @@ fn close_run(arrivals: &mut Arrivals, but: usize) {
     }
 }
 
-/// Where ESP is in a plain packet.
+/// Offset of ESP in a plain packet, in bytes.
 const PLAIN_AT: u16 = 20;
 
 /// ESP directly behind an IPv4 header without options.
@@ -138,7 +138,7 @@ struct Plain {
     seq_low: u32,
 }
 
-/// What its SA is found by.
+/// Values that its SA is found by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PlainAddress {
     local: u32,

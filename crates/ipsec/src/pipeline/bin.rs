@@ -1,4 +1,4 @@
-//! Where dropped packets end.
+//! Sink for dropped packets.
 
 use convoy_packet::{Frame, Pool};
 

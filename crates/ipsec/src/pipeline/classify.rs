@@ -11,23 +11,24 @@ use super::form::Form;
 use super::handoff::HandOff;
 use super::hints::Hints;
 use super::icmp::IcmpSender;
+use super::lengths::Tunnel;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
-use super::tunnel::Tunnel;
-use super::{Now, PipelineConfig, protect};
+use super::{PipelineConfig, protect};
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
 use crate::spd::{Decision, PolicyAction, PolicyId, Spd, Tally};
 
-/// What the stage works with.
+/// Data that classification works with.
 pub(super) struct Stage<'a, 'b> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) config: &'a PipelineConfig,
     pub(super) icmp: &'a mut IcmpSender,
-    /// When the packets came.
+    /// Time at which the packets came.
     pub(super) since: Now,
     pub(super) now: Now,
     pub(super) sas: &'a Slab<OutboundSa>,
@@ -54,9 +55,9 @@ pub(super) enum Exit {
 /// The slot of packets that leave; no snapshot has so many.
 const LEAVES: SaSlot = SaSlot(u32::MAX);
 
-/// What the packets of one group of SAs have in common.
+/// Values that the packets of one group of SAs have in common.
 #[derive(Clone, Copy)]
-struct Way {
+struct ChosenSa {
     reqid: ReqId,
     slot: SaSlot,
     tunnel: Tunnel,
@@ -74,7 +75,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
     // Whether all go the usual way, and a bit for each form there is.
     let (mut usual, mut forms) = (true, 0);
     // Packets of one group come in runs.
-    let mut last: Option<Way> = None;
+    let mut last: Option<ChosenSa> = None;
     for (packet, decision) in packets.iter_mut().zip(decisions) {
         packet.slot = match *decision {
             Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => {
@@ -126,15 +127,15 @@ fn prefetch_sas(sas: &Slab<OutboundSa>, hints: &Hints, decisions: &[Option<Decis
 
 /// The way of a group whose SA was found before and is still that group's.
 #[inline]
-fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -> Option<Way> {
+fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -> Option<ChosenSa> {
     let hint = hints.get(reqid.0);
     let sa = sas.get(hint).filter(|sa| sa.reqid == reqid || sa.spec.named == Some(reqid))?;
     sa.counters.prefetch();
     *forms |= sa.tunnel.form;
-    Some(Way { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
+    Some(ChosenSa { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
 }
 
-/// Whether a packet is one that its SA sent, as to its outer header.
+/// True if a packet is one that its SA sent, judged by its outer header.
 #[inline(never)]
 fn comes_back(sas: &Slab<OutboundSa>, slot: SaSlot, packet: &Packet) -> bool {
     sas.get(slot.0).is_some_and(|sa| sa.spec.has_sent(&packet.info.flow))
@@ -145,7 +146,7 @@ fn leave_uncovered(leaving: &mut Vec<Exit>, packet: &Packet) -> SaSlot {
     leave(leaving, Exit::Drop(why_uncovered(&packet.info.flow)))
 }
 
-/// Why a packet that leaves is dropped when no policy covers it.
+/// Reason for dropping a packet that leaves and that no policy covers.
 pub(crate) fn why_uncovered(flow: &FlowKey) -> DropReason {
     let is_of_link = match flow.dst_addr() {
         IpAddr::V4(to) => {

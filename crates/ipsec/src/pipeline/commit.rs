@@ -5,19 +5,19 @@ use core::sync::atomic::Ordering;
 use convoy_engine::{Job, Status};
 use convoy_wire::SeqNum;
 
-use super::Now;
 use super::ah;
 use super::mapping::Mappings;
 use super::packet::add;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 
-/// What became of a packet: nothing, or why it is to be dropped.
+/// Result for a packet: nothing, or the reason to drop it.
 pub(super) type Verdict = Option<DropReason>;
 
-/// How many packets ahead what an SA keeps elsewhere is loaded; the SA itself is twice as far ahead.
+/// Distance, in packets, at which an SA's data elsewhere is loaded ahead; the SA itself at twice that.
 const AHEAD: usize = 10;
 
 /// Judges finished jobs where they lie, one verdict for each. Packets that are forged or came before

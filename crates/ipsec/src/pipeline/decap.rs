@@ -66,10 +66,10 @@ fn refuse(bin: &mut Bin<'_>, frame: Frame, reason: DropReason) {
     bin.drop(frame, reason);
 }
 
-/// What nearly all packets need, with no more looks at them than that: takes ESP off a tunnel's packet
-/// in which nothing changes but the TTL, and says what there is to know of the inner one. `None`, and
-/// the frame unchanged, for a packet that must go the way of [`any`], which also finds out what is
-/// wrong with it.
+/// Fast path for nearly all packets, with no more looks at them than they need: takes ESP off a
+/// tunnel's packet in which nothing changes but the TTL, and says what there is to know of the inner
+/// one. `None`, and the frame unchanged, for a packet that must go the way of [`any`], which also
+/// finds out what is wrong with it.
 ///
 /// One version at a time: what comes of two ways would be put together on the stack.
 #[inline(always)]

@@ -6,7 +6,6 @@ use convoy_wire::ah::{AhHeader, FIXED_LEN};
 use convoy_wire::flow::addr_bytes;
 use convoy_wire::{IpVersion, SeqNum, esp, parse_packet};
 
-use super::Now;
 use super::ah::{self, AhLayout};
 use super::arrival::{self, Arrival, Arrivals, Run};
 use super::bin::Bin;
@@ -17,11 +16,12 @@ use super::hints::Hints;
 use super::layout::Iv;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot, SpiKey};
 
-/// What the stage works with.
+/// Data that demultiplexing works with.
 pub(super) struct Stage<'a, 'b> {
     pub(super) now: Now,
     pub(super) snapshot: &'a Snapshot,
@@ -36,8 +36,8 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) bin: &'a mut Bin<'b>,
 }
 
-/// How many runs ahead SAs are loaded. Those of a whole burst would push each other out of the nearest
-/// cache before they are looked at.
+/// Distance, in runs, at which SAs are loaded ahead. Those of a whole burst would push each other out
+/// of the nearest cache before they are looked at.
 const AHEAD: usize = 12;
 
 /// Makes jobs of the first `n` packets of `input`; there must be room for so many.
@@ -182,7 +182,7 @@ impl Gate<'_, '_> {
     }
 }
 
-/// What no packet of the run passes.
+/// Checks what the packets of a run have in common: UDP port and lifetime.
 #[inline]
 fn check_run(sa: &InboundSa, run: &Run, now: Now) -> Result<(), DropReason> {
     if sa.port != run.of.port {
@@ -256,14 +256,14 @@ fn fill_in(
     Ok(())
 }
 
-/// Whether the packet's source is the SA's peer.
+/// True if the packet's source is the SA's peer.
 #[inline(never)]
 fn comes_from_peer(sa: &InboundSa, frame: &Frame) -> bool {
     let peer = addr_bytes(sa.spec.endpoints.remote);
     parse_packet(frame.data()).is_ok_and(|info| info.flow.src == peer)
 }
 
-/// What is to be decrypted of an ESP packet at `at`, and its IV; `None` for a length that its cipher
+/// Text to be decrypted of an ESP packet at `at`, and its IV; `None` for a length that its cipher
 /// cannot have made.
 #[inline(always)]
 fn text_and_iv(sa: &InboundSa, frame: &Frame, at: usize) -> Option<(Span, Iv)> {

@@ -4,18 +4,18 @@ use convoy_engine::{Job, JobBurst, KeyId};
 use convoy_packet::Pool;
 use convoy_wire::{Protocol, Tos};
 
-use super::Now;
 use super::form::Any;
 use super::iv::IvSource;
 use super::sa::OutboundSa;
 use super::silence::Outcome;
 use super::watch::Watch;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 
 /// Bytes of payload where packets are not filled up to one length: an acknowledgement's order.
 const LEN: usize = 64;
 
-/// What a dummy is made with.
+/// Data that a dummy is made with.
 pub(super) struct Maker<'a> {
     pub(super) now: Now,
     pub(super) ivs: &'a mut IvSource,

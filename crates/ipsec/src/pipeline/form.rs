@@ -1,6 +1,6 @@
 //! Forms that the packets of most SAs have, so that loops over packets of one form need not ask.
 
-/// How packets are laid out: of most SAs in one of two ways.
+/// Layout of packets: most SAs have one of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     /// As the layout says.
@@ -19,7 +19,7 @@ impl Form {
         1 << self as u8
     }
 
-    /// What packets are, of which there are these [`bits`](Self::bit).
+    /// Common form of packets that have these [`bits`](Self::bit).
     pub(super) const fn of_all(bits: u8) -> Self {
         const COUNTER: u8 = Form::Counter.bit();
         const CBC: u8 = Form::Cbc.bit();

@@ -39,7 +39,7 @@ impl HandOff {
         self.bursts.get_mut(usize::from(worker.0))
     }
 
-    /// Whether nothing is to be handed off.
+    /// True if nothing is to be handed off.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

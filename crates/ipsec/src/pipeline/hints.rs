@@ -1,4 +1,4 @@
-//! Where in its slab a worker last found the SA that a number stands for.
+//! Slots of the slab where a worker last found the SA that a number stands for.
 
 use convoy_crypto::prefetch_read;
 
@@ -57,13 +57,13 @@ impl Hints {
         }
     }
 
-    /// Whether the table is too large for a near cache, so that [`Self::prefetch`] is worth its cost.
+    /// True if the table is too large for a near cache, so that [`Self::prefetch`] is worth its cost.
     #[inline]
     pub(super) const fn is_far(&self) -> bool {
         self.sets.len() > NEAR
     }
 
-    /// Whether the SAs themselves may be too many for a near cache.
+    /// True if the SAs themselves may be too many for a near cache.
     #[inline]
     pub(super) const fn are_many(&self) -> bool {
         self.sets.len() > FEW
@@ -77,7 +77,7 @@ impl Hints {
         }
     }
 
-    /// Where the SA of `number` may be; a slot that does not exist when nothing is known.
+    /// Slot where the SA of `number` may be; one that does not exist when nothing is known.
     #[inline]
     pub(super) fn get(&self, number: u32) -> u32 {
         let (at, tag) = self.place(number);

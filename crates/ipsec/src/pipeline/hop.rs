@@ -2,11 +2,12 @@
 
 use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut};
 
+use super::PipelineConfig;
 use super::bin::Bin;
 use super::icmp::IcmpSender;
 use super::packet::Packet;
 use super::protect::decrement_ttl;
-use super::{Now, PipelineConfig};
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::ReqId;
 

@@ -7,7 +7,8 @@ use convoy_wire::IpVersion;
 use convoy_wire::flow::addr_bytes;
 use convoy_wire::icmp::{self, IcmpError};
 
-use super::{Now, PipelineConfig, WorkerCounters};
+use super::{PipelineConfig, WorkerCounters};
+use crate::clock::Now;
 use crate::table::Seed;
 
 /// At most this many messages at once.
@@ -106,7 +107,7 @@ impl IcmpSender {
         true
     }
 
-    /// Where a sender's allowance is.
+    /// Index of a sender's allowance.
     fn place(&self, address: IpAddr) -> Option<usize> {
         let bytes = addr_bytes(address);
         let (&[high, low], _) = bytes.as_chunks::<8>() else { return None };
@@ -115,7 +116,7 @@ impl IcmpSender {
     }
 }
 
-/// How many messages are allowed now.
+/// Messages that are allowed now.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     tokens: u64,
@@ -137,7 +138,7 @@ impl Allowance {
     }
 }
 
-/// Who sent a packet.
+/// Source address of a packet.
 fn sender(original: &[u8]) -> Option<IpAddr> {
     match IpVersion::of(*original.first()?)? {
         IpVersion::V4 => Some(IpAddr::from(*original.get(12..)?.first_chunk::<4>()?)),

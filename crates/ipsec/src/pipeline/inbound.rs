@@ -22,8 +22,9 @@ use super::settled::Settled;
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
-    HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy,
+    HandOff, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy,
 };
+use crate::clock::Now;
 use crate::event::Event;
 use crate::sa::{InboundSpec, SaSlot};
 use crate::snapshot::{Reader, SpiKey};
@@ -192,7 +193,7 @@ impl<O: Observer> Inbound<O> {
         self.refusals.look(&self.engine, sas);
     }
 
-    /// Whether [`Self::tell`] has something to tell.
+    /// True if [`Self::tell`] has something to tell.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
@@ -205,7 +206,7 @@ impl<O: Observer> Inbound<O> {
         self.mappings.tell(&self.sas, &mut tell);
     }
 
-    /// Who watches.
+    /// Watcher of the stages.
     pub fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }
@@ -217,7 +218,7 @@ impl<O: Observer> Inbound<O> {
         self.jobs.len() + self.in_flight + self.done.len() + self.onward.len()
     }
 
-    /// What does the cryptography.
+    /// Part that does the cryptography.
     #[must_use]
     pub const fn engine(&self) -> &Front {
         &self.engine
@@ -321,15 +322,14 @@ impl<O: Observer> Inbound<O> {
             sa.key = SpiKey::of(&spec);
             return;
         }
-        let has_window =
-            |slot: &u32| sas.get(*slot).is_some_and(|sa| Arc::ptr_eq(&sa.counters, &spec.counters));
+        let has_window = |slot: &u32| sas.get(*slot).is_some_and(|sa| sa.counters == spec.counters);
         if due.iter().any(has_window) {
             *is_held_up = true;
             due.push(slot);
             return;
         }
         *epoch = epoch.wrapping_add(1);
-        engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
+        engine.install(KeyId(slot), EngineKey::Open(spec.key.as_arc().clone()));
         Refusals::tell(engine, slot, &spec.counters);
         let window = sas.get_mut(slot).and_then(|sa| sa.bequeath(&spec));
         sas.remove(slot);
@@ -343,7 +343,7 @@ impl<O: Observer> Inbound<O> {
         }
     }
 
-    /// Whether no packet of the SA in a slot is between demultiplexing and its verdict.
+    /// True if no packet of the SA in a slot is between demultiplexing and its verdict.
     fn is_idle(&self, slot: u32) -> bool {
         let mut finished = self.done.as_slice().iter();
         self.engine.is_idle(KeyId(slot)) && finished.all(|job| job.context.slot != slot)

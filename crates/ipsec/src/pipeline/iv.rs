@@ -12,8 +12,8 @@ pub(super) const IV_BYTES: usize = 16;
 /// IVs made at a time.
 const BATCH: usize = 256;
 
-/// What makes the IVs: AES in counter mode over zeros, whose blocks are the IVs. Two blocks of one
-/// key never agree, and without the key the next cannot be told from the last.
+/// Cipher that makes the IVs: AES in counter mode over zeros, whose blocks are the IVs. Two blocks
+/// of one key never agree, and without the key the next cannot be told from the last.
 const GENERATOR: Suite =
     Suite::Pair { cipher: Cipher::AesCtr(KeyBits::Aes256), integrity: Integrity::NULL };
 

@@ -1,4 +1,4 @@
-//! Where the bytes of an ESP packet go, and what is authenticated with them.
+//! Positions of the bytes of an ESP packet, and what is authenticated with them.
 //!
 //! ```text
 //!  outer IP | UDP | SPI  sequence |    IV   | inner packet | TFC | padding | pad len | next | ICV
@@ -45,7 +45,7 @@ impl Iv {
     }
 }
 
-/// What is authenticated beside the text and its header.
+/// Data that is authenticated beside the text and its header.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     /// SPI and 32-bit sequence number, then the IV as far as it counts.

@@ -29,7 +29,7 @@ pub(super) struct Lookup {
     onward: Onward,
 }
 
-/// Which packets of a burst go on into another tunnel.
+/// Packets of a burst that go on into another tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Onward([u64; BURST_MAX / 64]);
 
@@ -41,13 +41,13 @@ impl Onward {
         }
     }
 
-    /// Whether none does.
+    /// True if no packet does.
     #[inline]
     pub(super) fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// Whether this one does.
+    /// True if this packet does.
     pub(super) fn has(&self, at: usize) -> bool {
         self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
@@ -95,7 +95,7 @@ impl Lookup {
         }
     }
 
-    /// Which databases the interfaces ask, the first one's first.
+    /// Sets the databases that the interfaces ask, the first one's first.
     pub(super) fn set_spds(&mut self, spds: &[SpdId]) {
         let cache = || FlowCache::new(FEW_V4, FEW_V6);
         if let Some((first, others)) = spds.split_first() {
@@ -112,12 +112,12 @@ impl Lookup {
         }
     }
 
-    /// What was decided about each packet of the last burst, in order: nothing without a database.
+    /// Result for each packet of the last burst, in order: `None` without a database.
     pub(super) fn decisions(&self) -> &[Option<Decision>] {
         &self.decisions
     }
 
-    /// Which packets of the last burst, that came out of tunnels, go on into others. What comes out on another
+    /// Packets of the last burst that came out of tunnels and go on into others. What comes out on another
     /// interface than the first does not: there, routes lead to tunnels.
     pub(super) const fn onward(&self) -> Onward {
         self.onward

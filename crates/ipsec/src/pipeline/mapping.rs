@@ -1,16 +1,16 @@
-//! Where packets in UDP come from: a NAT may give a peer another address or port at any time, and then
-//! control is told (RFC 3948 section 3.1.2 leaves what to do about it to others).
+//! Source addresses of packets in UDP: a NAT may give a peer another address or port at any time, and
+//! then control is told (RFC 3948 section 3.1.2 leaves what to do about it to others).
 
 use std::net::{IpAddr, SocketAddr};
 
 use convoy_engine::Job;
 
-use super::Now;
 use super::commit::Verdict;
 use super::layout::UDP_HEADER;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watched;
+use crate::clock::Now;
 use crate::event::Event;
 use crate::sa::SaSlot;
 
@@ -85,7 +85,7 @@ impl Mappings {
         *next = now.0.saturating_add(PAUSE);
     }
 
-    /// Whether somebody has something to tell.
+    /// True if there is something to tell.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
         !self.waiting.is_empty()

@@ -37,6 +37,7 @@ mod inbound;
 mod iv;
 mod keepalive;
 mod layout;
+mod lengths;
 mod lookup;
 mod mapping;
 mod observer;
@@ -58,7 +59,7 @@ mod watch;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use crate::counters::Counter;
+use crate::counter::Counter;
 use crate::drop_reason::DropCounters;
 use crate::sa::WorkerId;
 #[cfg(doc)]
@@ -70,19 +71,15 @@ pub use inbound::Inbound;
 pub use observer::{Observer, Stage};
 pub use outbound::Outbound;
 
-/// A moment: nanoseconds of a monotonic clock, read once per burst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Now(pub u64);
-
-/// What a pipeline needs to know of its surroundings.
+/// Surroundings of a pipeline, as far as it needs to know them.
 #[derive(Clone, Debug)]
 pub struct PipelineConfig {
     /// The worker it runs on; SAs of other workers are handed off.
     pub worker: WorkerId,
-    /// Whether the gateway itself forwards and so decrements TTL and hop limit (RFC 4301 section
+    /// True if the gateway itself forwards and so decrements TTL and hop limit (RFC 4301 section
     /// 5.1.2.1, note 2). False where the host's own forwarding does, as with a TUN interface.
     pub decrement_ttl: bool,
-    /// Whether outer UDP checksums over IPv6 are computed here. False where a UDP socket does it.
+    /// True if outer UDP checksums over IPv6 are computed here. False where a UDP socket does it.
     pub udp6_checksum: bool,
     /// Source of ICMPv4 messages to inner senders; without one, the address they wrote to.
     pub icmp_source_v4: Option<Ipv4Addr>,
@@ -90,7 +87,7 @@ pub struct PipelineConfig {
     pub icmp_source_v6: Option<Ipv6Addr>,
 }
 
-/// What one worker's pipelines count, published for anyone to read.
+/// Counts of one worker's pipelines, published for anyone to read.
 #[derive(Debug, Default)]
 pub struct WorkerCounters {
     /// Dropped packets by reason.
@@ -129,7 +126,7 @@ pub struct WorkerCounters {
 /// A router's word that packets to `destination` were too big, with what it quoted of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathMtuNews {
-    /// Where the packet was going.
+    /// Address that the packet was going to.
     pub destination: IpAddr,
     /// Largest packet the next hop takes, in bytes.
     pub mtu: u32,
@@ -137,15 +134,15 @@ pub struct PathMtuNews {
     pub quote: Option<(u32, u32)>,
 }
 
-/// What both pipelines are built from.
+/// Pieces that both pipelines are built from.
 #[derive(Debug)]
 pub struct PipelineParts {
     /// Surroundings.
     pub config: PipelineConfig,
-    /// Where snapshots come from.
+    /// Source of snapshots.
     pub reader: crate::snapshot::Reader,
-    /// What does the cryptography.
+    /// Part that does the cryptography.
     pub engine: convoy_engine::Front,
-    /// Where to count.
+    /// Counts of the worker, published for anyone to read.
     pub counters: Arc<WorkerCounters>,
 }

@@ -27,9 +27,10 @@ use super::silence::{Outcome, Silence};
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
-    HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
-    dummy, forward, hop, keepalive, parse, protect,
+    HandOff, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters, dummy,
+    forward, hop, keepalive, parse, protect,
 };
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::SaSlot;
@@ -41,7 +42,7 @@ use crate::spd::{Direction, SpdId};
 /// the rest of it.
 const PENDING_MAX: usize = 6 * BURST_MAX;
 
-/// Where packets come from that are taken in.
+/// Origin of packets that are taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Plain,
@@ -137,7 +138,7 @@ impl<O: Observer> Outbound<O> {
         self
     }
 
-    /// What does the cryptography.
+    /// Part that does the cryptography.
     #[must_use]
     pub const fn engine(&self) -> &Front {
         &self.engine
@@ -355,7 +356,7 @@ impl<O: Observer> Outbound<O> {
         self.refusals.look(&self.engine, sas);
     }
 
-    /// Whether [`Self::tell`] has something to tell.
+    /// True if [`Self::tell`] has something to tell.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
@@ -368,7 +369,7 @@ impl<O: Observer> Outbound<O> {
         self.acquire.tell(&mut tell);
     }
 
-    /// Who watches.
+    /// Watcher of the stages.
     pub fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }
@@ -468,10 +469,10 @@ impl<O: Observer> Outbound<O> {
                 return true;
             }
             let limits = SequenceLimits::new(spec.esn);
-            let claim = SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits);
+            let claim = SequenceCounter::claim(spec.lease.as_arc().clone(), SeqNum::new(1), limits);
             let Ok(sequence) = claim else { return true };
             let sequence = if spec.source_is_here { sequence } else { sequence.withheld() };
-            engine.install(KeyId(*slot), EngineKey::Seal(spec.key.clone()));
+            engine.install(KeyId(*slot), EngineKey::Seal(spec.key.as_arc().clone()));
             Refusals::tell(engine, *slot, &spec.counters);
             // A suite that cannot be is refused when the snapshot is made.
             if let Some(sa) = OutboundSa::new(spec.clone(), sequence, now) {

@@ -1,4 +1,4 @@
-//! Which outbound SAs send to whom: for what the network says of a path, which names no slot.
+//! Outbound SAs by the address that they send to: for what the network says of a path, which names no slot.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -4,19 +4,19 @@
 use convoy_packet::Burst;
 use convoy_wire::FlowKey;
 
-use super::Now;
 use super::bin::Bin;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::InboundSa;
 use super::settled::Settled;
 use super::slab::Slab;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot};
 use crate::snapshot::Snapshot;
 use crate::spd::{Decision, Direction, PolicyAction, Spd, SpdId, Tally};
 
-/// What the stage works with; there must be room for all packets on both ways.
+/// Data that the stage works with; there must be room for all packets on both ways.
 pub(super) struct Stage<'a, 'b> {
     pub(super) now: Now,
     pub(super) snapshot: &'a Snapshot,
@@ -102,7 +102,7 @@ fn pass(
     }
 }
 
-/// Whether a picture that packets under way have met lets one pass.
+/// True if a picture that packets under way have met lets one pass.
 #[cold]
 fn was_meant(
     met: &Settled,

@@ -17,14 +17,15 @@ use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
-use super::{Now, PipelineConfig, fragment, transport, tunnel};
+use super::{PipelineConfig, fragment, transport, tunnel};
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot};
 
-/// How long a router's word on the path MTU is believed (RFC 1191 section 6.3).
+/// Time for which a router's word on the path MTU is believed, in nanoseconds (RFC 1191 section 6.3).
 const MTU_AGE_NS: u64 = 600_000_000_000;
 
-/// What the stage works with.
+/// Data that the stage works with.
 pub(super) struct Stage<'a, 'b> {
     pub(super) now: Now,
     pub(super) config: &'a PipelineConfig,
@@ -36,7 +37,7 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) bin: &'a mut Bin<'b>,
 }
 
-/// Whether a packet can be protected as it is.
+/// Result of the test if a packet can be protected as it is.
 enum Fit {
     Yes,
     /// Larger than the tunnel takes: the largest inner packet that passes, in bytes.

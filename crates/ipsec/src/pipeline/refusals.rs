@@ -1,4 +1,4 @@
-//! Which SAs an engine leaves to the worker, as its sessions are finite.
+//! SAs that an engine leaves to the worker, as its sessions are finite.
 
 use convoy_engine::{Front, KeyId};
 

@@ -10,25 +10,25 @@ use convoy_engine::{Job, Op, Span};
 use convoy_packet::InterfaceId;
 use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
-use super::Now;
 use super::ah::AhLayout;
 use super::form::Known;
 use super::layout::{Iv, Layout, UDP_HEADER};
+use super::lengths::Tunnel;
 use super::silence::Talker;
 use super::slab::HOT;
-use super::tunnel::Tunnel;
+use crate::clock::Now;
 use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
 use crate::replay::ReplayWindow;
 use crate::sa::{
     DfPolicy, DscpPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId,
-    UdpEncap,
+    Shared, UdpEncap,
 };
 use crate::sequence::{ReservedSeq, SequenceCounter};
 use crate::snapshot::SpiKey;
 use crate::suite::{AhSuite, EspSuite};
 
-/// How far behind the newest sequence number a quoted one may be to be believed.
+/// Distance behind the newest sequence number below which a quoted one is believed.
 const QUOTE_AGE: u64 = 1 << 16;
 
 /// Outer IP header and, with encapsulation, UDP header, as far as they are the same for every
@@ -43,7 +43,7 @@ pub(super) struct OuterTemplate {
     sum: u16,
     ip_len: u8,
     len: u8,
-    /// Whether UDP follows on IPv6.
+    /// True if UDP follows on IPv6.
     is_udp6: bool,
 }
 
@@ -174,7 +174,7 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// How the outer header's TOS byte (or traffic class) and DF bit come about (RFC 4301 section
+/// Derivation of the outer header's TOS byte (or traffic class) and DF bit (RFC 4301 section
 /// 5.1.2.1, RFC 6040 section 4.1), as masks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OuterRules {
@@ -207,7 +207,7 @@ impl OuterRules {
         (Tos(tos.0 & self.tos_kept | self.tos_set), self.df_set | self.df_kept & df & fits)
     }
 
-    /// Whether no packet may be fragmented on its way.
+    /// True if no packet may be fragmented on its way.
     pub(super) const fn forbids_fragments(&self) -> bool {
         self.df_set
     }
@@ -218,25 +218,25 @@ impl OuterRules {
 #[repr(C, align(64))]
 pub(super) struct OutboundSa {
     pub(super) sequence: SequenceCounter,
-    pub(super) counters: Arc<SaCounters>,
+    pub(super) counters: Shared<SaCounters>,
     /// Counts against the SA's lifetime.
     pub(super) meter: Meter,
-    /// What the SA's packets have in common.
+    /// Values that the SA's packets have in common.
     pub(super) layout: Layout,
     pub(super) tunnel: Tunnel,
     pub(super) reqid: ReqId,
     pub(super) spi: Spi,
-    /// How the outer header is made of the inner one.
+    /// Derivation of the outer header from the inner one.
     pub(super) rules: OuterRules,
     pub(super) mode: Mode,
-    /// What the SA's AH packets have in common.
+    /// Values that the SA's AH packets have in common.
     pub(super) ah: Option<AhLayout>,
     pub(super) outer: OuterTemplate,
     /// Largest outer packet the path takes, in bytes.
     pub(super) path_mtu: u32,
     /// To how many bytes inner packets are filled up, as far as the path takes it.
     pub(super) pad_to: u16,
-    /// When a router last lowered the path MTU, if it is not what was configured.
+    /// Time at which a router last lowered the path MTU, if it is not what was configured.
     pub(super) mtu_lowered: Now,
     pub(super) spec: Arc<OutboundSpec>,
 }
@@ -369,14 +369,14 @@ impl OutboundSa {
         true
     }
 
-    /// Whether a packet with this low half of its sequence number was sent lately.
+    /// True if a packet with this low half of its sequence number was sent lately.
     pub(super) fn sent_lately(&self, seq_low: u32) -> bool {
         let newest = self.counters.sequence.get();
         let age = u64::from((newest as u32).wrapping_sub(seq_low));
         newest != 0 && age < QUOTE_AGE.min(newest)
     }
 
-    /// Whether the path was found narrower than configured, and when.
+    /// Time at which the path was found narrower than configured; `None` if it is not.
     #[inline]
     pub(super) fn lowered(&self) -> Option<Now> {
         (self.path_mtu != u32::from(self.spec.path_mtu)).then_some(self.mtu_lowered)
@@ -393,14 +393,14 @@ impl Talker for OutboundSa {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct InboundSa {
-    /// What its packets are found by.
+    /// Address, SPI and protocol that its packets are found by.
     pub(super) key: SpiKey,
     pub(super) window: ReplayWindow,
     /// Counts against the SA's lifetime.
     pub(super) meter: Meter,
-    pub(super) counters: Arc<SaCounters>,
+    pub(super) counters: Shared<SaCounters>,
     pub(super) spec: Arc<InboundSpec>,
-    /// What the SA's packets have in common.
+    /// Values that the SA's packets have in common.
     pub(super) layout: Layout,
     /// The same of an SA of AH.
     pub(super) ah: Option<AhLayout>,
@@ -411,11 +411,11 @@ pub(super) struct InboundSa {
     /// Our UDP port, with encapsulation.
     pub(super) port: Option<u16>,
     pub(super) mode: Mode,
-    /// Whether ECN marks of the outer header go on.
+    /// True if ECN marks of the outer header go on.
     pub(super) ecn: bool,
-    /// Where its packets come to light.
+    /// Plain interface where its packets come to light.
     pub(super) interface: InterfaceId,
-    /// Where the window's right edge outlives the process.
+    /// Word in which the window's right edge outlives the process.
     pub(super) outliving: Option<&'static AtomicU64>,
 }
 
@@ -425,7 +425,7 @@ impl InboundSa {
     /// The window, for the SA of another record in this one's place, if its key is the same and the
     /// window's size did not change. This one is to be removed then.
     pub(super) fn bequeath(&mut self, spec: &InboundSpec) -> Option<ReplayWindow> {
-        let is_heir = Arc::ptr_eq(&self.counters, &spec.counters)
+        let is_heir = self.counters == spec.counters
             && self.spec.replay_window == spec.replay_window
             && self.spec.esn == spec.esn;
         is_heir.then(|| mem::take(&mut self.window))
@@ -466,7 +466,7 @@ impl InboundSa {
         })
     }
 
-    /// Whether it is one of ESP in tunnel mode, as most are.
+    /// True if it is one of ESP in tunnel mode, as most are.
     #[inline]
     pub(super) fn is_usual(&self) -> bool {
         self.mode == Mode::Tunnel && self.ah.is_none()
@@ -483,7 +483,7 @@ impl InboundSa {
     }
 }
 
-/// What an SA's AH packets have in common, if it uses AH; `None` for a suite that no snapshot takes.
+/// Values that an SA's AH packets have in common, if it uses AH; `None` for a suite that no snapshot takes.
 fn ah_layout(
     protocol: IpsecProtocol,
     suite: EspSuite,

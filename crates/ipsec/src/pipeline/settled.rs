@@ -1,4 +1,4 @@
-//! Which pictures packets of a pipeline have met.
+//! Pictures that packets of a pipeline have met.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use super::Now;
 use super::slab::Slab;
+use crate::clock::Now;
 
 /// Place of a slot without timer.
 const NOWHERE: u32 = u32::MAX;
 
-/// What can be silent.
+/// Sender that can be silent.
 pub(super) trait Talker {
-    /// When a packet was last sent, in nanoseconds; 0 for never.
+    /// Time at which a packet was last sent, in nanoseconds; 0 for never.
     fn last_sent(&self) -> u64;
 }
 
-/// What became of something that was due.
+/// Result of a sending that was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It was sent.
@@ -28,7 +28,7 @@ pub(super) enum Outcome {
 /// One slot's timer.
 #[derive(Clone, Copy, Debug)]
 struct Timer {
-    /// When to look, in nanoseconds. Packets sent meanwhile move it only then.
+    /// Time of the next look, in nanoseconds. Packets sent meanwhile move it only then.
     due: u64,
     /// Nanoseconds.
     interval: u64,
@@ -44,7 +44,7 @@ pub(super) struct Silence {
     places: Vec<u32>,
     /// No timer is due before, as far as is known.
     first: u64,
-    /// Where the look goes on that found no more room, and the first deadline of those before.
+    /// Index at which the look goes on that found no more room, and the first deadline of those before.
     at: usize,
     soonest: u64,
 }
@@ -142,7 +142,7 @@ mod tests {
         Duration::from_nanos(n)
     }
 
-    /// Who sent, in order of slots.
+    /// Slots that sent, in order.
     fn sent(silence: &mut Silence, now: u64, sas: &mut Slab<Sa>) -> Vec<u32> {
         let mut who = Vec::new();
         assert!(silence.run(Now(now), sas, |slot, _| {

@@ -1,10 +1,10 @@
-//! Where a worker keeps its hot SAs.
+//! Memory for a worker's hot SAs.
 
 use convoy_crypto::prefetch_front;
 
 /// Bytes of a value that are loaded early: three cache lines.
 pub(super) const HOT: usize = 192;
-/// How many records ahead memory is loaded while SAs are taken over.
+/// Distance, in records, at which memory is loaded ahead while SAs are taken over.
 pub(super) const AHEAD: u32 = 8;
 /// Places of a page.
 const PAGE: usize = 32;

@@ -13,13 +13,13 @@ use super::layout::Iv;
 use super::sa::OutboundSa;
 use crate::drop_reason::DropReason;
 
-/// Where ESP goes in a packet.
+/// Position of ESP in a packet.
 struct Place {
     /// Bytes of IP header (and extension headers) that stay in front.
     header: usize,
-    /// What ESP's trailer names.
+    /// Next header that ESP's trailer names.
     protocol: Protocol,
-    /// Where the byte is that must name ESP or UDP instead.
+    /// Position of the byte that must name ESP or UDP instead.
     next_header_at: usize,
 }
 
@@ -48,8 +48,8 @@ pub(super) fn header_len(packet: &[u8], info: &PacketInfo) -> usize {
     place(packet, info).map_or_else(|| usize::from(info.header_len), |place| place.header)
 }
 
-/// Whether a packet may go through a transport-mode SA: whole, and between its two hosts
-/// (RFC 4303 section 3.3.4, RFC 4301 section 4.1).
+/// Lets a packet through a transport-mode SA if it is whole and between the SA's two hosts (RFC
+/// 4303 section 3.3.4, RFC 4301 section 4.1).
 pub(super) fn check(sa: &OutboundSa, packet: &[u8], info: &PacketInfo) -> Result<(), DropReason> {
     let spec = &sa.spec;
     // An atomic fragment counts as whole (RFC 6946) and has a fragment header all the same.
@@ -147,7 +147,7 @@ pub(super) fn take_out(
     patch_header(frame.data_mut(), next_header_at, protocol, total)
 }
 
-/// Where the byte is that names the upper layer at `upper` bytes into the packet.
+/// Position of the byte that names the upper layer at `upper` bytes into the packet.
 fn last_next_header(first: Protocol, payload: &[u8], upper: usize) -> Option<usize> {
     let fixed = IpVersion::V6.header_len();
     let (mut at, mut offset, mut next) = (6, fixed, first);

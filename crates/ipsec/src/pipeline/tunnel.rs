@@ -5,62 +5,16 @@ use convoy_engine::{Job, Span};
 use convoy_wire::PacketInfo;
 use convoy_wire::esp::{self, TRAILER_LEN};
 
-use super::form::{Form, Known};
+use super::PipelineConfig;
+use super::form::Known;
 use super::iv::IvSource;
 use super::layout::Iv;
+use super::lengths::Tunnel;
 use super::protect::decrement_ttl;
 use super::sa::OutboundSa;
-use super::{Now, PipelineConfig};
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
-use crate::sa::Mode;
 use crate::sequence::ReservedSeq;
-
-/// The lengths of an SA's packets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tunnel {
-    /// Inner packets of up to so many bytes fit the path; 0 for SAs whose packets go another way.
-    max: u32,
-    /// Bytes in front of ESP, and in front of the inner packet.
-    front: u16,
-    before: u16,
-    /// Bytes of trailer and ICV.
-    behind: u8,
-    /// What inner packet, padding and trailer are a multiple of, less one.
-    align_mask: u8,
-    /// The [bit](Form::bit) of the packets' form.
-    pub(super) form: u8,
-}
-
-impl Tunnel {
-    pub(super) fn new(sa: &OutboundSa) -> Self {
-        if sa.mode != Mode::Tunnel || sa.ah.is_some() || sa.pad_to > 0 {
-            return Self::default();
-        }
-        let (front, lengths) = (sa.outer.len(), sa.layout.lengths());
-        let room = (sa.path_mtu as usize).saturating_sub(front);
-        Self {
-            // All of these are below 128, but for the first, which is below 2^16.
-            max: lengths.max_payload_len(room).unwrap_or(0) as u32,
-            front: front as u16,
-            before: (front + lengths.prefix_len()) as u16,
-            behind: (TRAILER_LEN + lengths.icv_len()) as u8,
-            align_mask: (lengths.align() - 1) as u8,
-            form: sa.layout.form().bit(),
-        }
-    }
-
-    /// Whether a packet of `len` bytes goes this way.
-    #[inline]
-    pub(super) const fn takes(&self, len: usize) -> bool {
-        len <= self.max as usize
-    }
-
-    /// Whether packets are of this form, or need not be.
-    #[inline(always)]
-    pub(super) fn is<K: Known>(&self) -> bool {
-        K::FORM == Form::Any || self.form == K::FORM.bit()
-    }
-}
 
 /// Gives the job's packet a sequence number, puts ESP and the outer header around it and fills the
 /// job in.

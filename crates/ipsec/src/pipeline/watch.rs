@@ -1,21 +1,21 @@
-//! Which SAs must be looked at although no packet comes, and which have something to tell.
+//! SAs that must be looked at although no packet comes, and SAs that have something to tell.
 //!
 //! Deadlines of all slots lie side by side, so that a tick reads eight bytes per SA and touches
 //! only those that are due.
 
-use super::Now;
 use super::sa::{InboundSa, OutboundSa};
 use super::slab::Slab;
+use crate::clock::Now;
 use crate::event::{Event, SaId};
 use crate::lifetime::{Meter, Numbers, Reached};
 use crate::sa::SaSlot;
 use crate::selector::Direction;
 
-/// What the watch needs to know of a hot SA.
+/// Access that the watch needs to a hot SA.
 pub(super) trait Watched {
     fn id(&self, slot: SaSlot) -> SaId;
     fn meter(&self) -> &Meter;
-    /// What was reached has been told.
+    /// Notes that what was reached has been told.
     fn told(&mut self, reached: Reached);
     /// Compares the SA with its limits.
     fn look(&mut self, now: Now);
@@ -68,7 +68,7 @@ impl Watched for InboundSa {
 /// Deadlines and untold events of one pipeline's SAs.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// When each slot must be looked at; `u64::MAX` for never.
+    /// Time at which each slot must be looked at; `u64::MAX` for never.
     looks: Vec<u64>,
     /// Slots with something to tell, each once.
     telling: Vec<u32>,
@@ -122,7 +122,7 @@ impl Watch {
         }
     }
 
-    /// Whether somebody has something to tell.
+    /// True if there is something to tell.
     pub(super) fn has_news(&self) -> bool {
         !self.telling.is_empty()
     }

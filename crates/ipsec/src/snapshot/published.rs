@@ -1,4 +1,4 @@
-//! Where pictures are handed over.
+//! Handover of pictures from control to workers.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -101,7 +101,7 @@ impl Reader {
         Some(core::mem::replace(&mut self.snapshot, current.clone()))
     }
 
-    /// Whether there is a newer picture than the one taken last.
+    /// True if there is a newer picture than the one taken last.
     #[inline]
     #[must_use]
     pub fn is_behind(&self) -> bool {

@@ -3,10 +3,13 @@
 use convoy_crypto::prefetch_read;
 use convoy_wire::{FlowKey, IpVersion, Ports};
 
+use super::policy::Decision;
 use super::shape::Address;
 use super::tuples::Probe;
-use super::{CHUNK, Decision};
 use crate::table::Seed;
+
+/// Packets that are looked up together.
+pub(super) const CHUNK: usize = 256;
 
 /// Flows of each IP version that a cache holds: 1 MiB and 0.5 MiB.
 const FLOWS_V4: usize = 1 << 15;
@@ -16,8 +19,8 @@ const WAYS: usize = 4;
 /// In an answer's epoch: its packets go on into another tunnel.
 const GOES_ON: u32 = 1 << 31;
 
-/// What recent flows were found to fall under, in memory of fixed size. One for each worker and
-/// direction.
+/// Policies that recent flows were found to fall under, in memory of fixed size. One for each
+/// worker and direction.
 ///
 /// A flow is remembered with its whole key and compared with it, and hashed with a seed that nobody
 /// outside knows. When the policies change, everything is forgotten.
@@ -30,7 +33,7 @@ pub struct FlowCache {
     epoch: u32,
     v4: Box<[Set<KeyV4>]>,
     v6: Box<[Set<FlowKey>]>,
-    /// Which of four places a flow takes that finds none free.
+    /// Place, of four, that a flow takes that finds none free.
     turn: usize,
     pub(super) scratch: Scratch,
 }
@@ -270,7 +273,7 @@ fn prefetch_set<K>(sets: &[Set<K>], hash: u64) {
     }
 }
 
-/// Whether two answers are of the same epoch.
+/// True if two answers are of the same epoch.
 #[inline]
 const fn is_of(epoch: u32, other: u32) -> bool {
     (epoch ^ other) & !GOES_ON == 0

@@ -1,4 +1,4 @@
-//! Which addresses are this host's.
+//! Addresses of this host.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Hosts {
         Self(Arc::new(all))
     }
 
-    /// Whether a packet is for this host, or for a group or everybody, as a kernel delivers it.
+    /// True if a packet is for this host, or for a group or everybody, as a kernel delivers it.
     pub(super) fn have(&self, flow: &FlowKey) -> bool {
         let to = flow.dst_addr();
         let is_for_all = to == std::net::Ipv4Addr::BROADCAST;

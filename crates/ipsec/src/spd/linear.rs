@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use convoy_wire::FlowKey;
 
-use super::{Policy, SpdError};
+use super::policy::{Policy, SpdError};
 use crate::selector::Direction;
 
 /// An ordered list of policies.

@@ -42,7 +42,7 @@ impl Range {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Whether it has fewer addresses than another one of the same version.
+    /// True if it has fewer addresses than another one of the same version.
     pub(super) const fn is_smaller(self, other: Self) -> bool {
         self.last - self.first < other.last - other.first
     }
@@ -123,13 +123,13 @@ impl<V> Networks<V> {
         self.lengths.iter().all(Vec::is_empty)
     }
 
-    /// Whether this is one of the addresses that are networks of their own.
+    /// True if this is one of the addresses that are networks of their own.
     pub(super) fn has_host(&self, version: IpVersion, address: u128) -> bool {
         let host = Network { version, len: version.address_bits(), bits: address };
         self.map.get(&host).is_some()
     }
 
-    /// Whether one of the networks that contain an address is as wanted.
+    /// True if one of the networks that contain an address is as wanted.
     pub(super) fn any(
         &self,
         version: IpVersion,

@@ -1,4 +1,4 @@
-//! Where a policy stands in the index: its shape and its key.
+//! Position of a policy in the index: its shape and its key.
 //!
 //! A selector becomes the smallest prefix of each field that covers what it means. The lengths of
 //! these prefixes are its *shape*, their bits its *key*. A packet's key under a shape is its own
@@ -92,7 +92,7 @@ impl Address for u128 {
     }
 }
 
-/// What the upper layer's two fields are, of a packet or of a selector.
+/// Kind of the upper layer's two fields, of a packet or of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// Of a selector only: it asks nothing of them.
@@ -174,12 +174,12 @@ impl<A: Address> TupleKey<A> {
     }
 }
 
-/// Where a selector stands among those of one IP version.
+/// Position of a selector among those of one IP version.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<A> {
     pub(super) shape: Shape,
     pub(super) key: TupleKey<A>,
-    /// Whether shape and key say all that the selector says.
+    /// True if shape and key say all that the selector says.
     pub(super) exact: bool,
 }
 
@@ -232,7 +232,7 @@ fn address_range<A: Address>(range: &AddressRange) -> Option<Cover<A>> {
     Some(Cover { len, bits: first, exact })
 }
 
-/// Whether every bit behind the first `len` is set.
+/// True if every bit behind the first `len` is set.
 fn all_ones_behind<A: Address>(address: A, len: u8) -> bool {
     // Cut off ever fewer bits: a zero at place n leaves the address as it is when cut before it.
     (len..A::BITS).all(|n| address.and(A::mask(n)) != address.and(A::mask(n + 1)))

@@ -1,4 +1,4 @@
-//! Which packets that come out of a tunnel go on into another one.
+//! Packets that come out of a tunnel and go on into another one.
 //!
 //! What comes out of a tunnel is for the near side, or for a network behind another tunnel. The outbound
 //! policy that means the packet decides: one that protects or discards does so here, at once, unless the
@@ -23,18 +23,18 @@ use std::sync::Arc;
 use convoy_wire::{FlowKey, IpVersion, Prefix};
 
 use super::networks::{Networks, Range, number, used};
-use super::{Policy, PolicyAction};
+use super::policy::{Policy, PolicyAction};
 use crate::selector::{AddressSelector, Direction, Selector};
 
-/// What a gateway knows of its networks beside its policies. Nothing goes from tunnel to tunnel without.
+/// Networks that a gateway knows beside its policies. Nothing goes from tunnel to tunnel without.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownNetworks {
     /// Networks that the host is connected to, other than by tunnels, and its addresses as networks of one.
     pub own: Vec<Prefix>,
-    /// What is far of policies whose local and remote networks overlap. Empty: where both have an address, it
-    /// is near unless the remote network is the smaller.
+    /// Networks that are far, for policies whose local and remote networks overlap. Empty: where both have an
+    /// address, it is near unless the remote network is the smaller.
     pub far: Vec<Prefix>,
-    /// What the host takes packets for.
+    /// Addresses that the host takes packets for.
     pub hosts: Vec<Prefix>,
     /// Nothing goes from tunnel to tunnel past the host.
     pub stays: bool,
@@ -47,7 +47,7 @@ struct Known {
     far: Networks<()>,
 }
 
-/// What one database says about packets from tunnel to tunnel, beside what its policies mean.
+/// Data of one database about packets from tunnel to tunnel, beside what its policies mean.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Transit {
     known: Option<Arc<Known>>,
@@ -69,7 +69,7 @@ impl Transit {
             said.map(|said| Arc::new(Known { own: networks(&said.own), far: networks(&said.far) }));
     }
 
-    /// Whether anything goes from tunnel to tunnel.
+    /// True if anything goes from tunnel to tunnel.
     #[inline]
     pub(super) const fn is_on(&self) -> bool {
         self.known.is_some()
@@ -89,7 +89,7 @@ impl Transit {
         }
     }
 
-    /// Whether this outbound policy decides about a packet that it means and that is on its way to the plain
+    /// True if this outbound policy decides about a packet that it means and that is on its way to the plain
     /// side.
     pub(super) fn decides(&self, policy: &Policy, flow: &FlowKey) -> bool {
         let Some(known) = &self.known else { return false };
@@ -114,7 +114,7 @@ impl Transit {
             && known.is_far(version, to, local, remote)
     }
 
-    /// Whether an address is behind a tunnel: a policy that protects has it in its remote network, and in no network
+    /// True if an address is behind a tunnel: a policy that protects has it in its remote network, and in no network
     /// as small or smaller it is near.
     pub(super) fn is_behind_tunnel(&self, flow: &FlowKey) -> bool {
         let Some(known) = &self.known else { return false };
@@ -128,7 +128,7 @@ impl Transit {
             && self.remotes.any(version, to, |remote| !is_nearer(remote.range))
     }
 
-    /// Whether a packet that came out of a tunnel bears a source that no other host may use.
+    /// True if a packet that came out of a tunnel bears a source that no other host may use.
     pub(super) fn is_martian(&self, flow: &FlowKey) -> bool {
         let from = number(flow.src);
         is_of_host_or_link(flow.version, from)
@@ -138,7 +138,7 @@ impl Transit {
 }
 
 impl Known {
-    /// Whether an address of a policy's remote network is meant by that.
+    /// True if an address of a policy's remote network is on the remote side.
     fn is_far(&self, version: IpVersion, to: u128, local: Range, remote: Range) -> bool {
         if !local.overlaps(remote) {
             true
@@ -155,7 +155,7 @@ impl Known {
 struct Side {
     range: Range,
     all: u32,
-    /// Those whose other side is larger and meets it.
+    /// Number of policies whose other side is larger and meets this one.
     beside: u32,
 }
 
@@ -197,7 +197,7 @@ impl Sides {
         }
     }
 
-    /// Whether one that has an address is as wanted.
+    /// True if a side that has an address is as wanted.
     fn any(&self, version: IpVersion, address: u128, is_wanted: impl Fn(&Side) -> bool) -> bool {
         self.0.any(version, address, |_, sides| sides.iter().any(&is_wanted))
     }
@@ -216,7 +216,7 @@ fn protected(policy: &Policy) -> impl Iterator<Item = (IpVersion, [Range; 2])> +
     versions.filter_map(|version| Some((version, sides(&policy.selector, version)?)))
 }
 
-/// Whether a local network is a smaller one beside what is behind the tunnel.
+/// True if a local network is a smaller one beside what is behind the tunnel.
 const fn is_beside(local: Range, remote: Range) -> bool {
     local.overlaps(remote) && local.is_smaller(remote)
 }
@@ -233,7 +233,7 @@ fn sides(selector: &Selector, version: IpVersion) -> Option<[Range; 2]> {
     Some([range(&selector.local)?, range(&selector.remote)?])
 }
 
-/// Whether routers pass packets on to such a destination (RFC 1812 section 4.2.2.11, RFC 4291 section 2.5.6).
+/// True if routers pass packets on to such a destination (RFC 1812 section 4.2.2.11, RFC 4291 section 2.5.6).
 fn may_be_passed_on(flow: &FlowKey) -> bool {
     let to = number(flow.dst);
     let is_of_link_group = match flow.version {

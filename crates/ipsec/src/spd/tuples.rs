@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use convoy_wire::FlowKey;
 
+use super::policy::{Decision, SpdError};
 use super::shape::{Address, Class, Place, Shape, TupleKey};
-use super::{Decision, SpdError};
 use crate::selector::Selector;
 use crate::table::PagedMap;
 
@@ -15,7 +15,7 @@ pub(super) const MAX_SHAPES: usize = 1024;
 /// Policies that may stand under one key. A packet may have to be compared with all of them.
 pub(super) const MAX_ALIKE: usize = 1024;
 
-/// Where among all policies of its direction one stands: the lowest decides. The priority in the
+/// Position of a policy among all of its direction: the lowest decides. The priority is in the
 /// upper half, the order in the lower.
 pub(super) type Rank = u64;
 
@@ -24,7 +24,7 @@ pub(super) type Rank = u64;
 pub(super) struct Entry {
     pub(super) rank: Rank,
     pub(super) decision: Decision,
-    /// What must be compared because the place does not say it all; its local side is the source.
+    /// Selector that must be compared because the place does not say it all; its local side is the source.
     pub(super) check: Option<Arc<Selector>>,
 }
 
@@ -140,12 +140,12 @@ impl<A> Default for TupleSpace<A> {
 }
 
 impl<A: Address> TupleSpace<A> {
-    /// How many shapes there are.
+    /// Number of different shapes.
     pub(super) fn shapes(&self) -> usize {
         self.tuples.len()
     }
 
-    /// Whether a place can take one more policy.
+    /// Fails if a place cannot take one more policy.
     pub(super) fn has_room(&self, place: &Place<A>) -> Result<(), SpdError> {
         match self.tuple(place.shape) {
             None if self.tuples.len() >= MAX_SHAPES => Err(SpdError::Shapes),
@@ -270,7 +270,7 @@ pub(super) struct Probe<A> {
     hash: u64,
     best: Rank,
     pub(super) found: Option<Decision>,
-    /// Which packet of the burst it is.
+    /// Index of the packet in the burst.
     pub(super) at: u16,
     /// The hash of its flow.
     pub(super) flow: u64,
@@ -290,7 +290,7 @@ impl<A: Address> Probe<A> {
     }
 }
 
-/// How many policies have which priority, so that the lowest stays known when policies go.
+/// Number of policies of each priority, so that the lowest stays known when policies go.
 /// Priorities below 16 are counted apart, higher ones by their four leading bits: the bound is exact
 /// or up to an eighth too low, which costs a probe now and then.
 #[derive(Clone, Debug)]

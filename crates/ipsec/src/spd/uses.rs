@@ -1,12 +1,13 @@
-//! How often policies decide: about packets, those that protect nothing; about questions, all of them.
+//! Counts of what policies decide: about packets, for those that protect nothing; about questions, for all.
 //!
 //! What a policy with SAs decides, their counters tell, and packets on the usual way touch nothing more.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{PolicyId, Spd};
+use super::Spd;
+use super::policy::PolicyId;
 
-/// What one policy has decided. Several workers write, once for each run of packets.
+/// Counts of what one policy has decided. Several workers write, once for each run of packets.
 #[derive(Debug, Default)]
 pub struct PolicyUse {
     packets: AtomicU64,
@@ -42,7 +43,7 @@ impl PolicyUse {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// When the last of them came, in nanoseconds of the workers' monotonic clock (0: never).
+    /// Time at which the last of them came, in nanoseconds of the workers' monotonic clock (0: never).
     #[must_use]
     pub fn last_packet_ns(&self) -> u64 {
         self.last_packet_ns.load(Ordering::Relaxed)

@@ -3,8 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
-/// What the hashes of this process are keyed with, so that nobody outside can choose values that
-/// collide.
+/// Key of this process's hashes, so that nobody outside can choose values that collide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed(u64, u64);
 

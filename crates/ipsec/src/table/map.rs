@@ -14,7 +14,7 @@ const SPLIT_AT: usize = 512;
 /// The tag of a place without an entry.
 const EMPTY: u16 = 0;
 
-/// What a [`PagedMap`] is looked up by.
+/// Value that a [`PagedMap`] is looked up by.
 pub(crate) trait Key: Copy + Eq {
     /// The hash of the key.
     fn hash(&self, seed: Seed) -> u64;
@@ -76,8 +76,8 @@ const fn tag_of(hash: u64) -> u16 {
 }
 
 impl<K, V> Shard<K, V> {
-    /// Where the search for a hash begins. The number of places is no power of two, so that a shard
-    /// can grow in smaller steps.
+    /// Place at which the search for a hash begins. The number of places is no power of two, so
+    /// that a shard can grow in smaller steps.
     #[inline]
     const fn home(hash: u64, places: usize) -> usize {
         (((hash as u32 as u64) * places as u64) >> 32) as usize
@@ -99,7 +99,7 @@ const fn grown(places: usize) -> usize {
 }
 
 impl<K: Key, V> PagedMap<K, V> {
-    /// How many entries there are.
+    /// Number of entries.
     #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.len

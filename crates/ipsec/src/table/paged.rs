@@ -15,26 +15,28 @@ type Branch<T> = [Option<Arc<Page<T>>>; FANOUT];
 /// Slots with values, in pages of 64 that clones share until one of them changes a page.
 ///
 /// A look-up follows three pointers, of which those of 100,000 slots' branches fill 13 KiB and so
-/// stay in the cache. A change copies one page, one branch and the list of branches.
+/// stay in the cache. A change copies one page, one branch, the list of branches, and a bit for each slot.
 #[derive(Debug)]
 pub(crate) struct PagedTable<T> {
     root: Arc<Vec<Option<Arc<Branch<T>>>>>,
     len: usize,
+    /// A bit for each slot, set where it has a value, as far as one ever had.
+    taken: Arc<Vec<u64>>,
 }
 
 impl<T> Default for PagedTable<T> {
     fn default() -> Self {
-        Self { root: Arc::default(), len: 0 }
+        Self { root: Arc::default(), len: 0, taken: Arc::default() }
     }
 }
 
 impl<T> Clone for PagedTable<T> {
     fn clone(&self) -> Self {
-        Self { root: self.root.clone(), len: self.len }
+        Self { root: self.root.clone(), len: self.len, taken: self.taken.clone() }
     }
 }
 
-/// Where a slot lies: branch, page, place.
+/// Position of a slot: branch, page, place.
 #[inline]
 const fn split(slot: u32) -> (usize, usize, usize) {
     let low = FANOUT as u32 - 1;
@@ -42,7 +44,7 @@ const fn split(slot: u32) -> (usize, usize, usize) {
 }
 
 impl<T> PagedTable<T> {
-    /// How many slots have a value.
+    /// Number of slots that have a value.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -52,6 +54,26 @@ impl<T> PagedTable<T> {
     pub(crate) fn get(&self, slot: u32) -> Option<&T> {
         let (branch, page, place) = split(slot);
         self.root.get(branch)?.as_ref()?[page].as_ref()?[place].as_ref()
+    }
+
+    /// Slots without a value, lowest first.
+    pub(crate) fn free(&self) -> impl Iterator<Item = u32> {
+        let words = self.taken.iter().copied().chain(std::iter::repeat(0)).zip(0_u32..);
+        let words = words.take((MAX_SLOTS / u64::BITS) as usize);
+        words.filter(|(word, _)| *word != u64::MAX).flat_map(|(word, at)| {
+            let free = (0..u64::BITS).filter(move |bit| word >> bit & 1 == 0);
+            free.map(move |bit| at * u64::BITS + bit)
+        })
+    }
+
+    /// Notes that a slot has got a value, or has lost it.
+    fn flip(&mut self, slot: u32) {
+        let (word, bit) = ((slot / u64::BITS) as usize, 1 << (slot % u64::BITS));
+        let taken = Arc::make_mut(&mut self.taken);
+        if taken.len() <= word {
+            taken.resize(word + 1, 0);
+        }
+        taken[word] ^= bit;
     }
 
     /// All values with their slots, lowest slot first.
@@ -123,7 +145,10 @@ impl<T: Clone> PagedTable<T> {
         let page =
             Arc::make_mut(branch)[page].get_or_insert_with(|| Arc::new([const { None }; FANOUT]));
         let old = Arc::make_mut(page)[place].replace(value);
-        self.len += usize::from(old.is_none());
+        if old.is_none() {
+            self.len += 1;
+            self.flip(slot);
+        }
         old
     }
 
@@ -142,7 +167,9 @@ impl<T: Clone> PagedTable<T> {
                 *entry = None;
             }
         }
-        self.len -= usize::from(old.is_some());
+        // It has one: looked at above.
+        self.len -= 1;
+        self.flip(slot);
         old
     }
 }
@@ -178,6 +205,9 @@ mod tests {
                 let pairs: Vec<_> = table.iter().map(|(slot, value)| (slot, *value)).collect();
                 prop_assert_eq!(&pairs, &model.iter().map(|(s, v)| (*s, *v)).collect::<Vec<_>>());
                 prop_assert_eq!(table.len(), model.len());
+                let free: Vec<_> = table.free().take(300).collect();
+                let wanted = (0..MAX_SLOTS).filter(|slot| !model.contains_key(slot)).take(300);
+                prop_assert_eq!(free, wanted.collect::<Vec<_>>());
                 for slot in 0..200 {
                     prop_assert_eq!(table.get(slot), model.get(&slot));
                 }

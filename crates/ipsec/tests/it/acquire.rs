@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Pair, Setup, inner_with, protect_all, spd};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
-use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec, ReqId, SaSlot, SaSpec};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::Snapshot;
@@ -207,9 +207,12 @@ fn each_group_of_sas_is_waited_for_by_itself() {
     let (wire, _) = pair.protect(&[]);
     assert_eq!(pair.open(&wire).len(), 10, "those of the first network");
     let second = Arc::new(OutboundSpec {
-        reqid: ReqId(2),
-        spi: Spi::new(0x2002).unwrap(),
-        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)),
+        sa: SaSpec {
+            reqid: ReqId(2),
+            spi: Spi::new(0x2002).unwrap(),
+            ..Setup::default().outbound().sa
+        },
+        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)).into(),
         ..Setup::default().outbound()
     });
     publish(&pair, networks(2), &[(0, first), (1, second)]);
@@ -252,9 +255,12 @@ fn a_question_nobody_took_is_asked_again() {
 fn between(remote: &str, spi: u32) -> Arc<OutboundSpec> {
     let (local, remote) = ("10.1.0.1".parse().unwrap(), remote.parse().unwrap());
     Arc::new(OutboundSpec {
-        reqid: ReqId(100 + spi),
-        spi: Spi::new(spi).unwrap(),
-        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)),
+        sa: SaSpec {
+            reqid: ReqId(100 + spi),
+            spi: Spi::new(spi).unwrap(),
+            ..Setup { mode: Mode::Transport, local, remote, ..Setup::default() }.outbound().sa
+        },
+        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)).into(),
         ..Setup { mode: Mode::Transport, local, remote, ..Setup::default() }.outbound()
     })
 }
@@ -293,9 +299,12 @@ fn a_policy_that_means_one_sa_takes_no_other_of_its_group() {
     let mut pair = without_sa(networks(3));
     let sa = |spi, named| {
         Arc::new(OutboundSpec {
-            spi: Spi::new(spi).unwrap(),
-            named: Some(ReqId(named)),
-            lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)),
+            sa: SaSpec {
+                spi: Spi::new(spi).unwrap(),
+                named: Some(ReqId(named)),
+                ..Setup::default().outbound().sa
+            },
+            lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)).into(),
             ..Setup::default().outbound()
         })
     };
@@ -314,10 +323,13 @@ fn a_policy_that_means_one_sa_takes_no_other_of_its_group() {
     // Another record in the place of one changes nothing; and one that goes takes no other's place.
     let mut snapshot = pair.left_published.current().as_ref().clone();
     let again = OutboundSpec {
-        spi: old.spi,
-        named: old.named,
+        sa: SaSpec {
+            spi: old.spi,
+            named: old.named,
+            counters: old.counters.clone(),
+            ..Setup::default().outbound().sa
+        },
         lease: old.lease.clone(),
-        counters: old.counters.clone(),
         path_mtu: 1400,
         ..Setup::default().outbound()
     };
@@ -345,7 +357,10 @@ fn what_an_sa_carried_is_let_in_by_a_policy_that_means_it_alone() {
         let setup = Setup::default();
         let mut pair = Pair::with(&setup, everything(), policies.clone());
         let mut snapshot = Snapshot::new(policies);
-        let inn = InboundSpec { named, counters: pair.inn.counters.clone(), ..setup.inbound() };
+        let inn = InboundSpec {
+            sa: SaSpec { named, counters: pair.inn.counters.clone(), ..setup.inbound().sa },
+            ..setup.inbound()
+        };
         snapshot.add_inbound(SaSlot(0), Arc::new(inn)).unwrap();
         let flow = convoy_wire::parse_packet(&packet(0, 0)).unwrap().flow;
         let way = trace::inbound(&snapshot, SpdId::default(), SaSlot(0), &flow, pair.now);

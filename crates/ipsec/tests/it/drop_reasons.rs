@@ -10,14 +10,14 @@ use convoy_engine::{EngineKey, Front, Job, KeyId, Status, Synchronous};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::pipeline::Outbound;
-use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, WorkerId};
+use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, SaSpec, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_packet::Burst;
 
-/// How a reason is raised.
+/// Way to raise a reason.
 enum Case {
     /// These packets of the plain side, between gateways set up so.
     Plain(Setup, Vec<Vec<u8>>),
@@ -205,7 +205,11 @@ fn case(reason: DropReason) -> Case {
         DropReason::RingFull => Play(|| {
             let mut pair = Pair::new(&Setup::default());
             let lease = pair.out.lease.clone();
-            let spec = OutboundSpec { worker: WorkerId(9), lease, ..Setup::default().outbound() };
+            let spec = OutboundSpec {
+                sa: SaSpec { worker: WorkerId(9), ..Setup::default().outbound().sa },
+                lease,
+                ..Setup::default().outbound()
+            };
             let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
             snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
             pair.left_published.publish(snapshot);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Pair, Setup, inner, suite};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
-use convoy_ipsec::pipeline::Now;
-use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, SaSlot};
+use convoy_ipsec::sa::{IpsecProtocol, Mode, OutboundSpec, SaSlot, SaSpec};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Spd};
 use convoy_ipsec::suite::EspSuite;
@@ -36,7 +36,7 @@ fn after(pair: &mut Pair, ms: u64) -> Vec<Vec<u8>> {
     }
 }
 
-/// What everybody may see of it is like any other packet, and the peer drops it without a word.
+/// Its visible part is like any other packet's, and the peer drops it without a word.
 #[test]
 fn a_silent_sa_sends_a_dummy_that_the_peer_drops_and_counts() {
     let ends = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
@@ -69,7 +69,7 @@ fn a_silent_sa_sends_a_dummy_that_the_peer_drops_and_counts() {
     }
 }
 
-/// What scapy 2.8.0 makes of the same SA, numbers and payload, with next header 59, byte for byte.
+/// Packet that scapy 2.8.0 makes of the same SA, numbers and payload, with next header 59, byte for byte.
 #[test]
 fn a_dummy_is_what_scapy_makes() {
     let gcm = "45000078000140004032b64fc0000201c00002020000100100000001000000000000000156\
@@ -197,7 +197,11 @@ fn every_silent_sa_has_its_turn_and_follows_its_record() {
     let spec = |n: u32, every: u64| {
         let spi = Spi::new(0x1000 + n).unwrap();
         let dummy_every = (every > 0).then(|| Duration::from_secs(every));
-        Arc::new(OutboundSpec { spi, dummy_every, ..setup().outbound() })
+        Arc::new(OutboundSpec {
+            sa: SaSpec { spi, ..setup().outbound().sa },
+            dummy_every,
+            ..setup().outbound()
+        })
     };
     let spis = |wire: &[Vec<u8>]| {
         let spi = |p: &Vec<u8>| u32::from_be_bytes(p[20..24].try_into().unwrap()) - 0x1000;

@@ -11,7 +11,7 @@ use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::{EngineKey, Front, Job, KeyId, Op, Status, Synchronous};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{Inbound, Outbound};
-use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, SaSpec};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_packet::Burst;
@@ -183,8 +183,8 @@ fn packets_that_wait_while_their_slot_changes_hands_keep_their_sa() {
     }
     let other = SecretBytes::copy_from(&[0x99; 16]);
     let new = Arc::new(OutboundSpec {
-        spi: Spi::new(0x2002).unwrap(),
-        key: Arc::new(SealKey::new(&crate::common::cpu(), setup.suite, other).unwrap()),
+        sa: SaSpec { spi: Spi::new(0x2002).unwrap(), ..setup.outbound().sa },
+        key: Arc::new(SealKey::new(&crate::common::cpu(), setup.suite, other).unwrap()).into(),
         ..setup.outbound()
     });
     let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
@@ -216,9 +216,12 @@ fn packets_on_their_way_in_survive_a_changed_record() {
         let mut input = burst(&mut pair, &wire);
         pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
         let changed = InboundSpec {
-            reqid: ReqId(1),
+            sa: SaSpec {
+                reqid: ReqId(1),
+                counters: pair.inn.counters.clone(),
+                ..setup.inbound().sa
+            },
             ecn: false,
-            counters: pair.inn.counters.clone(),
             ..setup.inbound()
         };
         let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
@@ -234,7 +237,10 @@ fn packets_on_their_way_in_survive_a_changed_record() {
 
 /// Another SA for the slot of the first one, or for the next, with the same key.
 fn other_sa(setup: &Setup) -> Arc<InboundSpec> {
-    Arc::new(InboundSpec { spi: Spi::new(0x2002).unwrap(), ..setup.inbound() })
+    Arc::new(InboundSpec {
+        sa: SaSpec { spi: Spi::new(0x2002).unwrap(), ..setup.inbound().sa },
+        ..setup.inbound()
+    })
 }
 
 fn publish_inbound(pair: &Pair, sas: &[(u32, &Arc<InboundSpec>)]) {
@@ -301,7 +307,10 @@ fn packets_under_way_are_judged_by_the_picture_that_they_met() {
         let policies = spd.policies().map(|(_, old)| policy(Policy::clone(old)));
         let mut snapshot = Snapshot::new(Spd::new(policies).unwrap());
         let counters = counters.clone();
-        let sa = InboundSpec { reqid: ReqId(reqid), counters, ..setup.inbound() };
+        let sa = InboundSpec {
+            sa: SaSpec { reqid: ReqId(reqid), counters, ..setup.inbound().sa },
+            ..setup.inbound()
+        };
         snapshot.add_inbound(SaSlot(0), Arc::new(sa)).unwrap();
         snapshot
     };

@@ -1,8 +1,8 @@
 //! Fragments: put together on the wire side, classified with their packet on the plain sides.
 
 use crate::common::{Pair, Setup, inner, protect_all, spd};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{IpsecProtocol, ReqId};
 use convoy_ipsec::selector::{PortSelector, Selector, UpperSelector};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction};

@@ -1,4 +1,4 @@
-//! What must not pass does not, and is counted under its own reason.
+//! Packets that must not pass do not, and each is counted under its own reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,7 +93,7 @@ fn a_forged_packet_does_not_move_the_window() {
     assert_eq!(pair.open(&wire).len(), 2, "the window still stands at its start");
 }
 
-/// Where a window's edge outlives the process: there before a packet goes further, and moved by authentic
+/// An edge that outlives the process is there before a packet goes further, and moved by authentic
 /// packets alone.
 #[test]
 fn the_edge_that_outlives_a_process_is_that_of_what_was_accepted() {

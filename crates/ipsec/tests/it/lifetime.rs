@@ -7,7 +7,7 @@ use crate::common::{Pair, Setup, inner, protect_all, sealed, text};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::lifetime::{Lifetime, Limit, Limits};
-use convoy_ipsec::sa::{InboundSpec, IpsecProtocol, OutboundSpec, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, IpsecProtocol, OutboundSpec, SaSlot, SaSpec};
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::Direction;
@@ -189,9 +189,12 @@ fn what_nobody_took_is_told_again_and_then_no_more() {
     assert_eq!(refused, 1);
     // Even when the SA's record is replaced meanwhile.
     let again = OutboundSpec {
+        sa: SaSpec {
+            counters: pair.out.counters.clone(),
+            ..limited(packets(1), packets(2)).outbound().sa
+        },
         path_mtu: 1400,
         lease: pair.out.lease.clone(),
-        counters: pair.out.counters.clone(),
         ..limited(packets(1), packets(2)).outbound()
     };
     publish(&pair, again);
@@ -218,8 +221,11 @@ fn a_reload_keeps_what_was_used_and_may_move_the_limits() {
     assert_eq!(pair.protect(&vec![inner(false, 9); 7]).0.len(), 7);
     assert_eq!(told(&mut pair).len(), 1);
     let renewed = |pair: &Pair, soft, hard| OutboundSpec {
+        sa: SaSpec {
+            counters: pair.out.counters.clone(),
+            ..limited(packets(soft), packets(hard)).outbound().sa
+        },
         lease: pair.out.lease.clone(),
-        counters: pair.out.counters.clone(),
         ..limited(packets(soft), packets(hard)).outbound()
     };
     publish(&pair, renewed(&pair, 5, 12));
@@ -248,7 +254,11 @@ fn a_receiver_keeps_what_was_used_over_a_reload() {
     };
     publish(&pair, first.clone());
     assert_eq!(pair.open(&wire[..6]).len(), 6);
-    let changed = InboundSpec { ecn: false, counters: first.counters.clone(), ..setup.inbound() };
+    let changed = InboundSpec {
+        sa: SaSpec { counters: first.counters.clone(), ..setup.inbound().sa },
+        ecn: false,
+        ..setup.inbound()
+    };
     publish(&pair, Arc::new(changed));
     assert_eq!(pair.open(&wire[6..]).len(), 4);
     assert_eq!(told(&mut pair), [(Direction::Inbound, "hard", Limit::Packets)]);

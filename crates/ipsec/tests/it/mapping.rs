@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{Pair, SPI, Setup, inner, protect_all};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
-use convoy_ipsec::sa::{Mode, SaSlot};
+use convoy_ipsec::sa::{Mode, SaSlot, SaSpec};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::Direction;
 
@@ -153,13 +153,13 @@ fn an_sa_that_follows_its_peer_has_nothing_more_to_tell() {
     assert_eq!(pair.open(&[moved(&wire[0])]).len(), 1);
     // Before it was told, the SA has come to know.
     let mut spec = encap().inbound();
-    spec.encap = spec.encap.map(|mut encap| {
+    spec.sa.encap = spec.encap.map(|mut encap| {
         encap.remote_port = PORT;
         encap
     });
     let spec = convoy_ipsec::sa::InboundSpec {
+        sa: SaSpec { counters: pair.inn.counters.clone(), ..spec.sa },
         key: pair.inn.key.clone(),
-        counters: pair.inn.counters.clone(),
         ..spec
     };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));

@@ -1,12 +1,14 @@
-//! What the sending side refuses, answers, cuts and numbers.
+//! Refusals, answers, cuts and numbers of the sending side.
 
 use std::sync::Arc;
 
 use crate::common::{Pair, Setup, inner, inner_with};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::{Now, PathMtuNews};
+use convoy_ipsec::pipeline::PathMtuNews;
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId, SaSlot, UdpEncap,
+    DfPolicy, DscpPolicy, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId, SaSlot, SaSpec,
+    UdpEncap,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::Snapshot;
@@ -398,7 +400,10 @@ fn path_news_finds_its_sas_as_they_come_and_go() {
             (setup.protocol, setup.suite) =
                 (IpsecProtocol::Ah, crate::common::suite("null+aes-cmac-96"));
         }
-        let spec = OutboundSpec { spi: Spi::new(spi).unwrap(), ..setup.outbound() };
+        let spec = OutboundSpec {
+            sa: SaSpec { spi: Spi::new(spi).unwrap(), ..setup.outbound().sa },
+            ..setup.outbound()
+        };
         // As if packets had been sent lately.
         spec.counters.sequence.set(100);
         Arc::new(spec)
@@ -468,7 +473,8 @@ fn keepalives_are_sent_when_nothing_else_was() {
     let mut pair = Pair::new(&setup);
     let mut spec = setup.outbound();
     let interval = std::time::Duration::from_secs(20);
-    spec.encap = Some(UdpEncap { local_port: 4500, remote_port: 4501, keepalive: Some(interval) });
+    spec.sa.encap =
+        Some(UdpEncap { local_port: 4500, remote_port: 4501, keepalive: Some(interval) });
     let mut snapshot = Snapshot::new(crate::common::protect_all(Direction::Outbound));
     snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
     pair.left_published.publish(snapshot);
@@ -503,7 +509,7 @@ fn keepalives_that_find_no_room_come_next() {
     let keepalive = Some(std::time::Duration::from_secs(20));
     for n in 0..SAS {
         let mut spec = Setup { encap: true, ..Setup::default() }.outbound();
-        spec.encap = spec.encap.map(|encap| UdpEncap { keepalive, ..encap });
+        spec.sa.encap = spec.encap.map(|encap| UdpEncap { keepalive, ..encap });
         snapshot.add_outbound(SaSlot(n), Arc::new(spec)).unwrap();
     }
     let mut pair = Pair::new(&Setup::default());
@@ -528,7 +534,7 @@ fn keepalives_over_ipv6_have_a_checksum() {
     let mut pair = Pair::new(&setup);
     let mut spec = setup.outbound();
     let keepalive = Some(std::time::Duration::from_secs(20));
-    spec.encap = spec.encap.map(|encap| UdpEncap { keepalive, ..encap });
+    spec.sa.encap = spec.encap.map(|encap| UdpEncap { keepalive, ..encap });
     let mut snapshot = Snapshot::new(crate::common::protect_all(Direction::Outbound));
     snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
     pair.left_published.publish(snapshot);

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::common::{Setup, inner_with, pipeline_parts, spd};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound};
-use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
+use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound};
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, SaSpec, Shared, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot};
@@ -33,11 +34,14 @@ const REQIDS: [u32; 6] = [1, 65, 129, 2, 66, 130];
 
 fn out_spec(s: &Setup, reqid: u32, spi: u32, worker: u16, lease: Arc<Lease>) -> OutboundSpec {
     OutboundSpec {
-        reqid: ReqId(reqid),
-        spi: Spi::new(spi).unwrap(),
-        worker: WorkerId(worker),
-        lease,
-        counters: Arc::new(SaCounters::default()),
+        sa: SaSpec {
+            reqid: ReqId(reqid),
+            spi: Spi::new(spi).unwrap(),
+            worker: WorkerId(worker),
+            counters: Shared::default(),
+            ..s.outbound().sa
+        },
+        lease: lease.into(),
         ..s.outbound()
     }
 }
@@ -212,8 +216,10 @@ fn no_packet_is_accepted_twice_whatever_becomes_of_its_sa() {
         let wire: Vec<Vec<Vec<u8>>> = (0..4_u32)
             .map(|k| {
                 let mut left = Snapshot::new(crate::common::protect_all(Direction::Outbound));
-                let spec =
-                    OutboundSpec { spi: Spi::new(0x1001 + k * 64).unwrap(), ..setup.outbound() };
+                let spec = OutboundSpec {
+                    sa: SaSpec { spi: Spi::new(0x1001 + k * 64).unwrap(), ..setup.outbound().sa },
+                    ..setup.outbound()
+                };
                 left.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
                 let left = Published::new(left);
                 let mut left = Outbound::new(pipeline_parts(&left, false, 0));
@@ -253,8 +259,11 @@ fn no_packet_is_accepted_twice_whatever_becomes_of_its_sa() {
                     let slot = rng.next(6) as u32;
                     if !at.contains(&Some(slot)) {
                         let spec = InboundSpec {
-                            spi: Spi::new(0x1001 + k as u32 * 64).unwrap(),
-                            counters: counters[k].clone(),
+                            sa: SaSpec {
+                                spi: Spi::new(0x1001 + k as u32 * 64).unwrap(),
+                                counters: counters[k].clone().into(),
+                                ..setup.inbound().sa
+                            },
                             key: base.key.clone(),
                             replay_window: [32, 64, 1024][rng.next(3)],
                             ..setup.inbound()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Pair, Setup, inner, pipeline_parts, protect_all};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Outbound};
-use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, SaSpec, WorkerId};
 use convoy_ipsec::selector::{AddressSelector, PortSelector, Selector, UpperSelector};
 use convoy_ipsec::snapshot::{Published, SaOwner, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, PolicyId, SpdId};
@@ -13,7 +13,11 @@ use convoy_packet::Burst;
 use convoy_wire::{PortRange, Prefix, Protocol, Spi};
 
 fn out(setup: &Setup, old: &OutboundSpec) -> OutboundSpec {
-    OutboundSpec { lease: old.lease.clone(), counters: old.counters.clone(), ..setup.outbound() }
+    OutboundSpec {
+        sa: SaSpec { counters: old.counters.clone(), ..setup.outbound().sa },
+        lease: old.lease.clone(),
+        ..setup.outbound()
+    }
 }
 
 fn outbound(entries: Vec<(u32, Arc<OutboundSpec>)>) -> Snapshot {
@@ -77,8 +81,11 @@ fn a_changed_inbound_record_keeps_its_window() {
     let mut pair = Pair::new(&setup);
     let (wire, _) = pair.protect(&vec![inner(false, 10); 50]);
     assert_eq!(pair.open(&wire[..40]).len(), 40);
-    let changed =
-        InboundSpec { counters: pair.inn.counters.clone(), ecn: false, ..setup.inbound() };
+    let changed = InboundSpec {
+        sa: SaSpec { counters: pair.inn.counters.clone(), ..setup.inbound().sa },
+        ecn: false,
+        ..setup.inbound()
+    };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
     pair.right_published.publish(snapshot);
@@ -93,7 +100,10 @@ fn a_new_window_of_the_same_key_starts_above_what_was_accepted() {
     let (wire, _) = pair.protect(&vec![inner(false, 10); 50]);
     assert_eq!(pair.open(&wire[..40]).len(), 40);
     let larger = Setup { replay_window: 4096, ..setup };
-    let changed = InboundSpec { counters: pair.inn.counters.clone(), ..larger.inbound() };
+    let changed = InboundSpec {
+        sa: SaSpec { counters: pair.inn.counters.clone(), ..larger.inbound().sa },
+        ..larger.inbound()
+    };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
     pair.right_published.publish(snapshot);
@@ -108,7 +118,10 @@ fn two_workers_never_own_one_key() {
     assert_eq!(numbers(&pair.protect(&packets).0), [1, 2]);
 
     // The next snapshot gives the SA to worker 1, which sees it before worker 0 does.
-    let spec = OutboundSpec { worker: WorkerId(1), ..out(&setup, &pair.out) };
+    let spec = OutboundSpec {
+        sa: SaSpec { worker: WorkerId(1), ..out(&setup, &pair.out).sa },
+        ..out(&setup, &pair.out)
+    };
     let spec = Arc::new(spec);
     pair.left_published.publish(outbound(vec![(0, spec)]));
     let mut other = Outbound::new(pipeline_parts(&pair.left_published, false, 1));
@@ -141,7 +154,8 @@ fn packets_of_another_workers_sa_are_handed_over_both_ways() {
     let mut pair = Pair::new(&setup);
     let (wire, _) = pair.protect(&vec![inner(false, 10); 7]);
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
-    let spec = InboundSpec { worker: WorkerId(2), ..setup.inbound() };
+    let spec =
+        InboundSpec { sa: SaSpec { worker: WorkerId(2), ..setup.inbound().sa }, ..setup.inbound() };
     snapshot.add_inbound(SaSlot(0), Arc::new(spec)).unwrap();
     pair.right_published.publish(snapshot);
     pair.handoff = HandOff::new(3);
@@ -162,7 +176,10 @@ fn inconsistent_pictures_are_refused() {
     let mut snapshot = Snapshot::default();
     let first = Arc::new(setup.outbound());
     snapshot.add_outbound(SaSlot(0), first.clone()).unwrap();
-    let twin = OutboundSpec { spi: Spi::new(9).unwrap(), ..out(&setup, &first) };
+    let twin = OutboundSpec {
+        sa: SaSpec { spi: Spi::new(9).unwrap(), ..out(&setup, &first).sa },
+        ..out(&setup, &first)
+    };
     let error = snapshot.add_outbound(SaSlot(1), Arc::new(twin)).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -176,7 +193,11 @@ fn inconsistent_pictures_are_refused() {
         error.to_string(),
         "inbound SAs 'test in' and 'test in' share SPI 0x1001 and address 192.0.2.2"
     );
-    let no_window = InboundSpec { replay_window: 0, spi: Spi::new(10).unwrap(), ..setup.inbound() };
+    let no_window = InboundSpec {
+        sa: SaSpec { spi: Spi::new(10).unwrap(), ..setup.inbound().sa },
+        replay_window: 0,
+        ..setup.inbound()
+    };
     assert!(snapshot.add_inbound(SaSlot(1), Arc::new(no_window)).is_err());
 }
 
@@ -213,7 +234,10 @@ fn an_older_sa_of_a_reqid_is_used_again_when_the_newer_one_goes() {
     let kept = snapshot.clone();
     // A changed record stays where it was among them, also when it goes to another worker.
     let old = snapshot.outbound(SaSlot(1)).unwrap().clone();
-    let moved = OutboundSpec { worker: WorkerId(7), ..out(&setup, &old) };
+    let moved = OutboundSpec {
+        sa: SaSpec { worker: WorkerId(7), ..out(&setup, &old).sa },
+        ..out(&setup, &old)
+    };
     let before = snapshot.replace_outbound(SaSlot(1), Arc::new(moved)).unwrap();
     assert!(Arc::ptr_eq(&before, &old));
     assert_eq!(newest(&snapshot), Some(2));
@@ -227,7 +251,10 @@ fn an_older_sa_of_a_reqid_is_used_again_when_the_newer_one_goes() {
     assert!(snapshot.remove_outbound(SaSlot(1)).is_none());
     // Its key is free again; with another reqid it has another place.
     snapshot.add_outbound(SaSlot(0), last.clone()).unwrap();
-    let other = OutboundSpec { reqid: ReqId(5), ..out(&setup, &last) };
+    let other = OutboundSpec {
+        sa: SaSpec { reqid: ReqId(5), ..out(&setup, &last).sa },
+        ..out(&setup, &last)
+    };
     snapshot.replace_outbound(SaSlot(0), Arc::new(other)).unwrap();
     assert_eq!(newest(&snapshot), None);
     assert_eq!(snapshot.outbound_for(ReqId(5)).map(|owner| owner.slot), Some(SaSlot(0)));
@@ -248,7 +275,10 @@ fn an_inbound_sa_is_found_by_spi_address_and_protocol() {
     assert_eq!(found(&snapshot, spi, setup.local, Protocol::ESP), None);
     let other = Spi::new(77).unwrap();
     assert_eq!(found(&snapshot, other, local, Protocol::ESP), None);
-    let changed = Arc::new(InboundSpec { spi: other, ..setup.inbound() });
+    let changed = Arc::new(InboundSpec {
+        sa: SaSpec { spi: other, ..setup.inbound().sa },
+        ..setup.inbound()
+    });
     snapshot.replace_inbound(SaSlot(4), changed.clone()).unwrap();
     assert_eq!(found(&snapshot, spi, local, Protocol::ESP), None);
     assert_eq!(found(&snapshot, other, local, Protocol::ESP), Some(4));
@@ -281,8 +311,17 @@ fn readers_see_whole_pictures_while_control_changes_them() {
     let specs: Vec<_> = (0..64)
         .map(|n| {
             let spi = Spi::new(1000 + n).unwrap();
-            let out = OutboundSpec { reqid: ReqId(n), ..setup.outbound() };
-            (Arc::new(out), Arc::new(InboundSpec { spi, ..setup.inbound() }))
+            let out = OutboundSpec {
+                sa: SaSpec { reqid: ReqId(n), ..setup.outbound().sa },
+                ..setup.outbound()
+            };
+            (
+                Arc::new(out),
+                Arc::new(InboundSpec {
+                    sa: SaSpec { spi, ..setup.inbound().sa },
+                    ..setup.inbound()
+                }),
+            )
         })
         .collect();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -408,9 +447,18 @@ fn among_thousands_of_sas_each_packet_finds_its_own() {
         published.change(|snapshot| {
             (1..3000).try_for_each(|n| {
                 let spi = Spi::new(crate::common::SPI + n).unwrap();
-                let out = OutboundSpec { reqid: ReqId(1 + n), spi, ..setup.outbound() };
+                let out = OutboundSpec {
+                    sa: SaSpec { reqid: ReqId(1 + n), spi, ..setup.outbound().sa },
+                    ..setup.outbound()
+                };
                 snapshot.add_outbound(SaSlot(n), Arc::new(out))?;
-                snapshot.add_inbound(SaSlot(n), Arc::new(InboundSpec { spi, ..setup.inbound() }))
+                snapshot.add_inbound(
+                    SaSlot(n),
+                    Arc::new(InboundSpec {
+                        sa: SaSpec { spi, ..setup.inbound().sa },
+                        ..setup.inbound()
+                    }),
+                )
             })
         })
     };

@@ -1,4 +1,4 @@
-//! What every suite must do, whichever it is: IVs, lengths, integrity, secrecy.
+//! Properties that every suite must have: IVs, lengths, integrity, secrecy.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::common::{Pair, Setup, inner, sealed, suite, text_in_blocks};
 use convoy_crypto::{Cipher, Suite};
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec, ReqId, SaSlot, SaSpec};
 use convoy_ipsec::selector::{AddressSelector, Selector};
 use convoy_ipsec::snapshot::{Snapshot, SnapshotError};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_ipsec::suite::EspSuite;
 use convoy_wire::{Prefix, Spi};
 
-/// Where ESP begins behind an IPv4 header.
+/// Offset of ESP behind an IPv4 header, in bytes.
 const ESP: usize = 20;
 
 fn setups() -> impl Iterator<Item = (EspSuite, Setup)> {
@@ -147,8 +147,8 @@ fn the_high_half_of_a_sequence_number_is_authenticated() {
     }
 }
 
-/// What the library seals under every suite, written down in the tests a second time, is what the
-/// pipeline opens; and a text of a wrong length is named before any key is touched.
+/// The pipeline opens what the library seals under every suite, written down in the tests a second
+/// time; and a text of a wrong length is named before any key is touched.
 #[test]
 fn hostile_lengths_of_every_layout_are_named() {
     for (suite, setup) in setups() {
@@ -264,8 +264,14 @@ fn suites_may_be_mixed_within_a_burst_in_any_order() {
     for (n, setup) in (0..).zip(&setups) {
         let (spi, reqid) = (Spi::new(0x1000 + n).unwrap(), ReqId(n));
         let host = AddressSelector::from(format!("10.1.0.{n}/32").parse::<Prefix>().unwrap());
-        left.push(Arc::new(OutboundSpec { spi, reqid, ..setup.outbound() }));
-        right.push(Arc::new(InboundSpec { spi, reqid, ..setup.inbound() }));
+        left.push(Arc::new(OutboundSpec {
+            sa: SaSpec { spi, reqid, ..setup.outbound().sa },
+            ..setup.outbound()
+        }));
+        right.push(Arc::new(InboundSpec {
+            sa: SaSpec { spi, reqid, ..setup.inbound().sa },
+            ..setup.inbound()
+        }));
         let any = AddressSelector::default();
         let ways = [(Direction::Outbound, host, any), (Direction::Inbound, any, host)];
         for (policies, (direction, local, remote)) in policies.iter_mut().zip(ways) {

@@ -1,4 +1,4 @@
-//! What is said to become of a packet is what becomes of it.
+//! A packet gets the treatment that is said of it.
 
 use crate::common::{Pair, Setup, inner_with, protect_all, spd, suite};
 use convoy_ipsec::drop_reason::DropReason;
@@ -10,7 +10,7 @@ use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdId};
 use convoy_ipsec::trace::{self, Outcome, Packet};
 use convoy_wire::parse_packet;
 
-/// What is said of a packet.
+/// Treatment that is said of a packet.
 fn said(pair: &Pair, packet: &[u8]) -> Outcome {
     let info = parse_packet(packet).unwrap();
     let packet = Packet {

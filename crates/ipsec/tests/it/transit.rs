@@ -1,14 +1,16 @@
-//! What comes out of one tunnel and falls under a policy of another goes on into that.
+//! Packets that come out of one tunnel and fall under a policy of another go on into that.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::common::{Setup, inner_with, pipeline_parts, sealed, spd, text};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
-use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, WorkerCounters};
+use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound, WorkerCounters};
 use convoy_ipsec::sa::{
-    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, WorkerId,
+    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, ReqId, SaSlot, SaSpec,
+    WorkerId,
 };
 use convoy_ipsec::selector::{
     AddressRange, AddressSelector, PortSelector, Selector, UpperSelector,
@@ -49,7 +51,7 @@ impl Gate {
     }
 }
 
-/// What leaves a gateway.
+/// Packets that leave a gateway.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Out {
     wire: Vec<Vec<u8>>,
@@ -82,19 +84,25 @@ fn between(local: [&str; 2], remote: [&str; 2], reqid: u32) -> Vec<Policy> {
 /// The SA that sends from one end to the other.
 fn sending(setup: &Setup, from: u8, to: u8, reqid: u32) -> OutboundSpec {
     OutboundSpec {
-        spi: spi(from, to),
-        reqid: ReqId(reqid),
-        endpoints: Endpoints { local: wire(from), remote: wire(to) },
-        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
+        sa: SaSpec {
+            spi: spi(from, to),
+            reqid: ReqId(reqid),
+            endpoints: Endpoints { local: wire(from), remote: wire(to) },
+            ..setup.outbound().sa
+        },
+        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)).into(),
         ..setup.outbound()
     }
 }
 
 fn receiving(setup: &Setup, from: u8, to: u8, reqid: u32) -> InboundSpec {
     InboundSpec {
-        spi: spi(from, to),
-        reqid: ReqId(reqid),
-        endpoints: Endpoints { local: wire(to), remote: wire(from) },
+        sa: SaSpec {
+            spi: spi(from, to),
+            reqid: ReqId(reqid),
+            endpoints: Endpoints { local: wire(to), remote: wire(from) },
+            ..setup.inbound().sa
+        },
         ..setup.inbound()
     }
 }
@@ -232,7 +240,7 @@ impl Net {
         Self { a: spoke(A, NET_A), b: spoke(B, NET_B), hub: Gate::new(arena, setup, hub), arena }
     }
 
-    /// What becomes of packets of A at the hub.
+    /// Packets that leave the hub when A sends these.
     fn at_hub(&mut self, packets: &[Vec<u8>]) -> Out {
         let sent = self.a.send(packets);
         assert_eq!(sent.wire.len(), packets.len());
@@ -541,12 +549,18 @@ fn a_fragment_goes_on_with_its_packet_though_its_sa_is_gone() {
     // The SA is replaced.
     net.hub.change(|next| {
         next.remove_inbound(SaSlot(0));
-        let sa = InboundSpec { spi: spi(A, A), ..receiving(&setup, A, HUB, 1) };
+        let sa = InboundSpec {
+            sa: SaSpec { spi: spi(A, A), ..receiving(&setup, A, HUB, 1).sa },
+            ..receiving(&setup, A, HUB, 1)
+        };
         next.add_inbound(SaSlot(7), Arc::new(sa)).unwrap();
     });
     net.a.change(|next| {
         next.remove_outbound(SaSlot(0));
-        let sa = OutboundSpec { spi: spi(A, A), ..sending(&setup, A, HUB, 1) };
+        let sa = OutboundSpec {
+            sa: SaSpec { spi: spi(A, A), ..sending(&setup, A, HUB, 1).sa },
+            ..sending(&setup, A, HUB, 1)
+        };
         next.add_outbound(SaSlot(7), Arc::new(sa)).unwrap();
     });
     let out = net.at_hub(&[first]);
@@ -612,7 +626,7 @@ fn a_packet_for_another_worker_is_handed_to_it_one_hop_older() {
     let sa = sending(&Setup::default(), HUB, B, 2);
     net.hub.change(|next| {
         next.remove_outbound(SaSlot(1));
-        let sa = OutboundSpec { worker: WorkerId(1), ..sa };
+        let sa = OutboundSpec { sa: SaSpec { worker: WorkerId(1), ..sa.sa }, ..sa };
         next.add_outbound(SaSlot(1), Arc::new(sa)).unwrap();
     });
     assert_eq!(net.at_hub(&[a_to_b(0, 9)]), Out::default());
@@ -623,7 +637,7 @@ fn a_packet_for_another_worker_is_handed_to_it_one_hop_older() {
     net.assert_no_leak();
 }
 
-/// What A hears in the tunnel.
+/// Packets that A hears in the tunnel.
 fn heard_by_a(net: &mut Net, out: &Out) -> Vec<Vec<u8>> {
     assert_eq!(out.plain.len(), 0, "the host sees nothing");
     net.a.receive(&out.wire).plain
@@ -828,7 +842,10 @@ fn hostile_packets_out_of_a_tunnel_are_judged_and_never_looped() {
     hub.add_inbound(
         SaSlot(0),
         Arc::new(InboundSpec {
-            endpoints: Endpoints { local: wire(2), remote: wire(1) },
+            sa: SaSpec {
+                endpoints: Endpoints { local: wire(2), remote: wire(1) },
+                ..setup.inbound().sa
+            },
             ..setup.inbound()
         }),
     )

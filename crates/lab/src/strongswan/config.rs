@@ -1,10 +1,10 @@
-//! What a daemon is told: typed here, text in its own files.
+//! Configuration of a daemon: typed here, text in its own files.
 
 use std::{ffi::OsString, fmt::Write as _, net::IpAddr, path::Path, time::Duration};
 
 use super::{Identity, StrongSwanConfig};
 
-/// What carries the packets of a daemon's SAs.
+/// Carries the packets of a daemon's SAs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataPlane {
     /// strongSwan's own ESP in userspace (plugin `kernel-libipsec`): always in UDP before version
@@ -18,7 +18,7 @@ pub enum DataPlane {
     },
 }
 
-/// How an end proves who it is.
+/// Proof of an end's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Auth {
     /// A pre-shared key.
@@ -37,7 +37,7 @@ pub enum Mode {
     Transport,
 }
 
-/// What happens to a child when it is loaded.
+/// Effect that loading has on a child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StartAction {
     /// Nothing until it is asked for.
@@ -62,7 +62,7 @@ pub struct Connection {
     pub local_id: String,
     /// The peer's identity.
     pub remote_id: String,
-    /// How both prove who they are.
+    /// Proof of both ends' identities.
     pub auth: Auth,
     /// Algorithms of the IKE SA.
     pub proposals: String,
@@ -70,7 +70,7 @@ pub struct Connection {
     pub encap: bool,
     /// Addresses may change (RFC 4555).
     pub mobike: bool,
-    /// How long nothing may be heard before the peer is asked whether it lives.
+    /// Time of silence after which the peer is asked whether it lives.
     pub dpd_delay: Option<Duration>,
     /// Its tunnels.
     pub children: Vec<Child>,
@@ -158,15 +158,15 @@ pub struct Child {
     pub name: String,
     /// Traffic selectors of the own side, such as `10.1.0.0/24` or `dynamic`.
     pub local_ts: Vec<String>,
-    /// Those of the peer's side.
+    /// Traffic selectors of the peer's side.
     pub remote_ts: Vec<String>,
     /// Algorithms of ESP, such as `aes128gcm16-x25519-esn`; empty for the daemon's own choice.
     pub proposals: String,
     /// Tunnel or transport mode.
     pub mode: Mode,
-    /// What happens when it is loaded.
+    /// Effect of loading it.
     pub start: StartAction,
-    /// When it is made anew, and no random part of the time is taken off; never if not given.
+    /// Age at which it is made anew, and no random part of the time is taken off; never if not given.
     pub rekey_time: Option<Duration>,
     /// The same, in bytes of an SA.
     pub rekey_bytes: Option<u64>,

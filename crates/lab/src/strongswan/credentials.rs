@@ -13,7 +13,7 @@ use crate::{
     error::Doing as _,
 };
 
-/// How long a key or a certificate may take.
+/// Longest time that a key or a certificate may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A key, its certificate and that of the authority, all as PEM.

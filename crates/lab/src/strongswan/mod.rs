@@ -30,24 +30,24 @@ use crate::{
 const SOCKET: &str = "vici.sock";
 /// Its log there.
 const LOG: &str = "charon.log";
-/// What it prints.
+/// File for what it prints.
 const OUTPUT: &str = "charon.out";
-/// How long a daemon may take until it answers.
+/// Longest time that a daemon may take until it answers.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take to say farewell to its peers.
+/// Longest time for its farewell to its peers.
 const END: Duration = Duration::from_secs(20);
-/// How long an answer may take that waits for no peer.
+/// Longest time for an answer that waits for no peer.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the laboratory takes of strongSwan, and the packages of Debian and Ubuntu that have it.
+/// Programs of strongSwan that the laboratory uses, and the packages of Debian and Ubuntu that have them.
 const PROGRAMS: [(&str, &str); 3] = [
     ("charon-systemd", "charon-systemd"),
     ("swanctl", "strongswan-swanctl"),
     ("pki", "strongswan-pki"),
 ];
-/// Where distributions put the plugins.
+/// Folders in which distributions put the plugins.
 const PLUGIN_PLACES: [&str; 4] = [
     "/usr/lib/ipsec/plugins",
     "/usr/lib/strongswan/plugins",
@@ -74,7 +74,7 @@ pub fn missing(plane: &DataPlane) -> Vec<&'static str> {
 pub struct StrongSwanConfig {
     /// Its folder, which is made if it is not there. Its path is short enough for a UNIX socket.
     pub folder: PathBuf,
-    /// What carries its packets.
+    /// Carries its packets.
     pub plane: DataPlane,
     /// Its connections.
     pub connections: Vec<Connection>,
@@ -257,7 +257,7 @@ impl StrongSwan {
         self.process.program().child().id()
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     ///
     /// # Errors
     /// [`LabError::System`].

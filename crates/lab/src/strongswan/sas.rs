@@ -1,4 +1,4 @@
-//! What `swanctl --list-sas --pretty` tells.
+//! SAs as `swanctl --list-sas --pretty` lists them.
 
 use std::{net::IpAddr, str::Lines};
 
@@ -55,7 +55,7 @@ pub struct ChildSa {
 }
 
 impl ChildSa {
-    /// Whether packets may use it.
+    /// True if packets may use it.
     #[must_use]
     pub fn is_installed(&self) -> bool {
         self.state == "INSTALLED"

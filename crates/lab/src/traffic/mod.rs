@@ -21,10 +21,10 @@ pub use ping::{Ping, PingReport, PingTrouble};
 pub use tcp::{TcpBulk, TcpFlow, TcpReport};
 pub use udp::{Rate, UdpFlow, UdpPaced, UdpReport};
 
-/// How often progress is told.
+/// Time between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Who sends.
+/// Namespaces that send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The first namespace.
@@ -45,7 +45,7 @@ impl Direction {
     }
 }
 
-/// How far a run is.
+/// State of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Since the start.

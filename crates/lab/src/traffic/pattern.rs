@@ -36,7 +36,7 @@ impl Pattern {
         &self.bytes[start..start + len]
     }
 
-    /// How many bytes differ from the repetition at `position`.
+    /// Number of bytes that differ from the repetition at `position`.
     pub(super) fn damage(&self, position: u64, seen: &[u8]) -> u64 {
         let expected = self.at(position, seen.len());
         if expected == seen {

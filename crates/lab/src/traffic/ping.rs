@@ -17,7 +17,7 @@ use crate::{LabError, Namespace, error::Doing as _};
 const HEADER: usize = 8;
 /// Largest payload of one echo request over IPv4.
 const MAX_PAYLOAD: usize = 65_507;
-/// How long a receive may block before the clock and the flag are looked at.
+/// Longest time that a receive may block before the clock and the flag are looked at.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Tells the runs of one process apart.
@@ -28,17 +28,17 @@ static NEXT_IDENTIFIER: AtomicU16 = AtomicU16::new(0);
 pub struct Ping {
     /// Whom to ask.
     pub to: IpAddr,
-    /// How many.
+    /// Number of requests.
     pub count: u16,
     /// Time between two.
     pub interval: Duration,
-    /// How long to wait for the last answers.
+    /// Time to wait for the last answers.
     pub timeout: Duration,
     /// Payload bytes of each.
     pub payload: usize,
 }
 
-/// What came back.
+/// Results of echo requests.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PingReport {
     /// Requests sent.
@@ -55,7 +55,7 @@ pub struct PingReport {
     pub troubles: Vec<PingTrouble>,
 }
 
-/// Why a request was not answered, as far as someone said.
+/// Cause of a missing answer, as far as someone said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PingTrouble {
@@ -215,7 +215,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether something about these echo requests came; a raw socket hears all others, too.
+    /// Reads a message; true if it is about these echo requests. A raw socket hears all others, too.
     fn listen(&mut self, buffer: &mut [u8]) -> bool {
         let mut socket = self.socket;
         socket.read(buffer).is_ok_and(|length| self.hear(buffer.get(..length).unwrap_or_default()))
@@ -269,7 +269,7 @@ impl Run<'_> {
         self.report.round_trips.push(sent.elapsed());
     }
 
-    /// Whether an ICMP error quotes one of our requests.
+    /// True if an ICMP error quotes one of our requests.
     fn is_ours(&self, quoted: &[u8]) -> bool {
         let header = match self.ping.to {
             IpAddr::V4(_) => usize::from(quoted.first().copied().unwrap_or(0) & 0xf) * 4,

@@ -15,11 +15,11 @@ use crate::{LabError, Namespace, error::Doing as _};
 
 /// Bytes handed to the kernel, or taken from it, in one call.
 const CHUNK: usize = 256 * 1024;
-/// How long a call may block before the flags are looked at.
+/// Longest time that a call may block before the flags are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long one try to connect may take before the flag is looked at.
+/// Longest time that one try to connect may take before the flag is looked at.
 const CONNECT_TRY: Duration = Duration::from_secs(1);
-/// How long what is under way may take to arrive after the last byte was sent: a guard against
+/// Longest time for what is under way to arrive after the last byte was sent: a guard against
 /// hanging only, longer than TCP waits before it sends again what a busy machine has lost.
 const DRAIN: Duration = Duration::from_secs(20);
 /// The same where the caller wants the end.
@@ -32,19 +32,19 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct TcpBulk {
     /// Address of the second namespace's end.
     pub to: IpAddr,
-    /// How long to send.
+    /// Time for which to send.
     pub duration: Duration,
-    /// How long a connection may take.
+    /// Longest time that a connection may take.
     pub connect: Duration,
     /// Streams in each direction; at least one.
     pub streams: u16,
-    /// Who sends.
+    /// Namespaces that send.
     pub direction: Direction,
     /// Compare every byte received with what was sent; costs the receiver some time.
     pub verify: bool,
 }
 
-/// What came of a bulk transfer.
+/// Results of a bulk transfer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TcpReport {
     /// From the first to the second namespace.
@@ -94,7 +94,7 @@ struct Shared {
     received: AtomicU64,
 }
 
-/// What one thread saw.
+/// Counts of one thread.
 #[derive(Debug, Default)]
 struct Seen {
     bytes: u64,

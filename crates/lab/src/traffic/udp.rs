@@ -29,17 +29,17 @@ const MAX_PAYLOAD: usize = 65_507;
 const BATCH: usize = 64;
 /// Socket buffers asked for, in bytes: 32 MiB.
 const BUFFER: usize = 32 << 20;
-/// How long a call may block before the flags are looked at.
+/// Longest time that a call may block before the flags are looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How late a datagram may come by default: on a busy machine everyone waits for a processor.
+/// Default delay after which a datagram counts as lost: on a busy machine everyone waits for a processor.
 const LATEST: Duration = Duration::from_secs(3);
-/// How long a probe sends, and how late what it sent may come.
+/// Time for which a probe sends, and longest delay of what it sent.
 const PROBE: Duration = Duration::from_millis(100);
 /// Parts of a rate that are probed: the whole, a half and a quarter of it.
 const PARTS: [u64; 3] = [1, 2, 4];
 
-/// How fast to send.
+/// Speed of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
     /// Payload bits per second.
@@ -66,20 +66,20 @@ pub struct UdpPaced {
     pub to: IpAddr,
     /// Address of the first namespace's end; otherwise the kernel chooses.
     pub from: Option<IpAddr>,
-    /// How long to send.
+    /// Time for which to send.
     pub duration: Duration,
-    /// How fast, in each direction.
+    /// Speed in each direction.
     pub rate: Rate,
     /// Payload bytes of each datagram, 16 to 65,507.
     pub payload: usize,
-    /// Who sends.
+    /// Namespaces that send.
     pub direction: Direction,
-    /// How long the receiver may hear nothing, after the last datagram was sent, before what has
+    /// Longest silence at the receiver, after the last datagram was sent, before what has
     /// not come counts as lost.
     pub quiet: Duration,
 }
 
-/// What came of a paced stream.
+/// Results of a paced stream.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UdpReport {
     /// From the first to the second namespace.
@@ -158,7 +158,7 @@ struct Shared {
     packets: AtomicU64,
 }
 
-/// What a sender and its receiver share: how many were sent, once that is known.
+/// State that a sender and its receiver share: number of datagrams sent, once that is known.
 #[derive(Debug)]
 struct Flight {
     mark: u64,

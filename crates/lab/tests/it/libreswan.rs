@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Where `interop/install-libreswan.sh` unpacks it.
+/// Folder into which `interop/install-libreswan.sh` unpacks it.
 fn unpacked() -> PathBuf {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_path_buf();
     target.join("tools/libreswan")

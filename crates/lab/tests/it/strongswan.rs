@@ -181,7 +181,7 @@ fn a_killed_daemon_comes_back_and_makes_its_tunnel_again() {
     drop(right);
 }
 
-/// What this process has left, other runs on the machine apart.
+/// Remains of this process, other runs on the machine apart.
 fn left_behind(before: &HostState) -> Vec<String> {
     let mut lines = before.differences(&HostState::snapshot().unwrap());
     lines.retain(|line| line.contains("process"));

@@ -1,4 +1,4 @@
-//! What this host lets in in clear whatever policies say, since tunnels are made of it.
+//! Packets that this host lets in in clear whatever policies say, since tunnels are made of them.
 
 use convoy_netlink::nft::expression::{
     ACCEPT, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare, equal, meta,
@@ -19,7 +19,7 @@ const FRAGMENT: u8 = 44;
 const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
 
 impl Config {
-    /// Whether this host lets packets for itself in in clear whatever policies say: those of a protocol, for UDP to a
+    /// True if this host lets packets for itself in in clear whatever policies say: those of a protocol, for UDP to a
     /// port. Errors about such packets, and Neighbour Discovery of a link, are let in beside them.
     #[must_use]
     pub fn admits(&self, protocol: u8, port: Option<u16>) -> bool {
@@ -39,7 +39,7 @@ pub(super) fn ports(config: &Config) -> Vec<u16> {
     }
 }
 
-/// What a gateway is sent.
+/// Rules that accept packets sent to a gateway.
 pub(super) fn admitted_to(config: &Config) -> Vec<Vec<Expression>> {
     admitted(&ports(config))
 }

@@ -1,4 +1,5 @@
-//! What was answered to be dropped is not asked about again at once: who goes on sending costs the gateway nothing.
+//! Packets that were answered to be dropped are not asked about again at once: who goes on sending costs the gateway
+//! nothing.
 //!
 //! A flow cannot remember it, for the kernel forgets a flow whose first packet is dropped. So the packet goes on with a mark
 //! to a chain that notes its addresses and ports for a while, and drops it.
@@ -15,9 +16,9 @@ use crate::Marks;
 /// The chain that drops what was answered so, and the one that notes it.
 const KNOWN: &str = "discarded";
 const NOTES: &str = "discards";
-/// How long, in milliseconds.
+/// Time that they stay noted, in milliseconds.
 const STAY: u64 = 3_000;
-/// What is noted, of IPv4 and of IPv6.
+/// Sets of noted addresses and ports, of IPv4 and of IPv6.
 pub(crate) const DISCARDED: [Tuples; 2] = [
     Tuples { name: "discarded4", is_v4: true, stay: STAY },
     Tuples { name: "discarded6", is_v4: false, stay: STAY },

@@ -6,7 +6,7 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 use super::{
     Chain, Counted, admitted::admitted_to, answered, between, by, drop_between, neighbours, sides,
 };
-use crate::{Config, Way, marks::Noted, queues::Asking};
+use crate::{Config, PolicyDirection, marks::Noted, queues::Asking};
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
 pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
@@ -24,16 +24,16 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
     let any = [marks.noted(Noted::Bypass), marks.protect_forwarded()];
     let (host, forward) = (InetHookNumber::LocalIn, InetHookNumber::Forward);
     [
-        chain("inbound", Way::In, (host, FIRST), admitted_to(config), &here),
+        chain("inbound", PolicyDirection::In, (host, FIRST), admitted_to(config), &here),
         // Who answered for these has asked the policies of both ways.
-        chain("inbound-forward", Way::Forward, (forward, LAST), forwarded, &any),
+        chain("inbound-forward", PolicyDirection::Forward, (forward, LAST), forwarded, &any),
     ]
 }
 
 fn rules(
     config: &Config,
     asking: Option<&Asking>,
-    way: Way,
+    way: PolicyDirection,
     passes: Vec<Vec<Expression>>,
     answers: &[Bits],
 ) -> Vec<Vec<Expression>> {

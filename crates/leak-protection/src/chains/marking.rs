@@ -14,7 +14,7 @@ use super::{
     quoting, rewritten, sides,
 };
 use crate::{
-    Config, Lead, Way,
+    Config, Lead, PolicyDirection,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -22,7 +22,7 @@ use crate::{
 /// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
 pub(crate) const MARKS: i32 = -90;
 
-/// What shows that a table marks packets.
+/// Name of the chain that shows that a table marks packets.
 pub(crate) const ARRIVING: &str = "arriving";
 
 pub(super) fn chains(
@@ -39,7 +39,7 @@ pub(super) fn chains(
     ]
 }
 
-/// What comes in by another interface than that of the tunnels, and is to go there.
+/// Rules for packets that come in by another interface than that of the tunnels, and are to go there.
 fn forwards(
     config: &Config,
     asking: Option<&Asking>,
@@ -51,7 +51,7 @@ fn forwards(
     let elsewhere =
         vec![meta(MetaKey::Iifname), compare(Operator::NotEqual, name(config.tun.as_str()))];
     let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();
-    rules.extend(sides(config.leads, Way::Out).map(|(near, far, _)| {
+    rules.extend(sides(config.leads, PolicyDirection::Out).map(|(near, far, _)| {
         [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
     }));
     rules.extend(rewriting.map(|_| {
@@ -67,7 +67,7 @@ fn none_yet(config: &Config) -> impl Iterator<Item = Vec<Expression>> {
         .map(move |between| [none.not_in_mark(), between, none.into_mark()].concat())
 }
 
-/// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
+/// Rules for packets that come in. Nothing is asked where both sides are protected whole: other chains know what they may do.
 fn arrives(
     config: &Config,
     asking: Option<&Asking>,
@@ -80,7 +80,7 @@ fn arrives(
     rules.push(by(MetaKey::Iifname, "lo"));
     if config.leads == Lead::ByMark {
         // Nobody is asked: what a bridge passes on takes no notice of marks, and goes on.
-        let sides = sides(config.leads, Way::Out).filter(|(near, ..)| !near.is_v4);
+        let sides = sides(config.leads, PolicyDirection::Out).filter(|(near, ..)| !near.is_v4);
         rules.extend(sides.map(|(near, far, _)| {
             [is_neighbour_discovery(), between(near, far), protect(config), pass()].concat()
         }));
@@ -94,7 +94,7 @@ fn arrives(
         let is_in_clear = compare(Operator::NotEqual, name(config.tun.as_str()));
         rules.push(vec![meta(MetaKey::Iifname), is_in_clear, jump(CAME_IN)]);
     }
-    for (near, far, mixed) in sides(config.leads, Way::Out) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
         let whole = match (asking, config.leads) {
             (None, _) => Vec::new(),
             (Some(_), Lead::ByMark) => mixed.lacks_destination(),
@@ -112,7 +112,7 @@ fn arrives(
     rules
 }
 
-/// What this host sends.
+/// Rules for packets that this host sends.
 fn sends(
     config: &Config,
     asking: Option<&Asking>,
@@ -126,7 +126,7 @@ fn sends(
     rules.extend([by(MetaKey::Oifname, "lo"), neighbours::leaving()]);
     rules.extend(none_yet(config));
     rules.extend(asking.into_iter().flat_map(|_| quoting::passed()));
-    for (near, far, mixed) in sides(config.leads, Way::Out) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
         let outward = between(near, far);
         let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };
         rules.push([outward.clone(), whole, protect(config), pass()].concat());

@@ -20,14 +20,15 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::MetaKey;
 
 use crate::{
-    Config, Lead, Way, prefix_sets::of_way, queues::Asking, table::SETS, tracked::Tracked,
+    Config, Lead, PolicyDirection, prefix_sets::of_way, queues::Asking, table::SETS,
+    tracked::Tracked,
 };
 
 /// A chain and its rules.
 pub(crate) struct Chain {
     pub(crate) name: &'static str,
     pub(crate) place: Place,
-    /// What its counters count.
+    /// Packets that its counters count.
     pub(crate) counts: Option<Counted>,
     pub(crate) rules: Vec<Vec<Expression>>,
 }
@@ -35,11 +36,11 @@ pub(crate) struct Chain {
 /// Packets that a chain drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// What would leave in clear.
+    /// Packets that would leave in clear.
     Outbound,
-    /// What came in in clear.
+    /// Packets that came in in clear.
     Inbound,
-    /// What was answered to be dropped before.
+    /// Packets that were answered to be dropped before.
     Discarded,
 }
 
@@ -87,15 +88,19 @@ fn is_of_this_host() -> Vec<Expression> {
 }
 
 /// Near, far and mixed prefixes of one way, of IPv4 and of IPv6. Policies of a site alone mean all ways.
-fn sides(leads: Lead, way: Way) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
-    let way = if leads == Lead::ByMark { way } else { Way::Out };
+fn sides(
+    leads: Lead,
+    way: PolicyDirection,
+) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
+    let way = if leads == Lead::ByMark { way } else { PolicyDirection::Out };
     let of_version = move |is_v4| of_way(&SETS, way, is_v4).copied();
     [true, false].into_iter().filter_map(of_version).map(|[near, far, mixed]| (near, far, mixed))
 }
 
-/// Those of all ways that have some of their own.
+/// Near, far and mixed prefixes of all ways that have some of their own.
 fn all_sides(leads: Lead) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
-    let ways = if leads == Lead::ByMark { &Way::ALL[..] } else { &[Way::Out] };
+    let ways =
+        if leads == Lead::ByMark { &PolicyDirection::ALL[..] } else { &[PolicyDirection::Out] };
     ways.iter().flat_map(move |way| sides(leads, *way))
 }
 
@@ -109,7 +114,7 @@ fn either_way(leads: Lead) -> impl Iterator<Item = Vec<Expression>> {
     all_sides(leads).flat_map(|(near, far, _)| [between(near, far), between(far, near)])
 }
 
-/// Whether a rule of a table that asks drops what has no answer.
+/// True if a rule of a table that asks drops what has no answer.
 pub(crate) fn drops_unanswered(rule: &[Expression]) -> bool {
     all_sides(Lead::ByMark)
         .any(|(near, far, _)| rule == drop_between(near, far) || rule == drop_between(far, near))

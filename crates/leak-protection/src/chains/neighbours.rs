@@ -16,7 +16,7 @@ use convoy_netlink::nft::{
 use super::Chain;
 
 const NEIGHBOURS: &str = "neighbours";
-/// Where an IPv6 header has the destination.
+/// Offset of the destination in an IPv6 header.
 const DESTINATION: u32 = 24;
 
 /// The chain that knows who sent what leaves.

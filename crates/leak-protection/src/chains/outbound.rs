@@ -16,7 +16,7 @@ use super::{
     questions::ask, quoting, rewritten, sides,
 };
 use crate::{
-    Config, Way,
+    Config, PolicyDirection,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -47,7 +47,7 @@ fn rules(
     rewriting: Option<&Asking>,
     is_behind_nat: bool,
 ) -> Vec<Vec<Expression>> {
-    let sides = || sides(config.leads, Way::Out);
+    let sides = || sides(config.leads, PolicyDirection::Out);
     let mut rules = vec![by(MetaKey::Oifname, config.tun.as_str()), by(MetaKey::Oifname, "lo")];
     rules.extend(quoting::drops(asking));
     rules.extend(exempt(config).map(|exempt| [exempt, vec![verdict(ACCEPT)]].concat()));

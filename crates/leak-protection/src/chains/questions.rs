@@ -15,7 +15,7 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{Chain, admitted::admitted_to, between, discarded, either_way, quoting, sides};
 use crate::{
-    Config, Way,
+    Config, PolicyDirection,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -127,18 +127,19 @@ fn from_near(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     rules
 }
 
-/// What comes in in clear, before it is routed. What is held whole is asked about by nobody: other chains drop it.
+/// Rules for packets that come in in clear, before they are routed. What is held whole is asked about by nobody: other
+/// chains drop it.
 fn came_in(config: &Config) -> Vec<Vec<Expression>> {
     let mut rules = Vec::new();
     let from_far = |meant: Vec<Expression>, whole: Vec<Expression>| {
         let asked = [meant.clone(), vec![jump(FROM_FAR)]].concat();
         [[meant, whole, pass()].concat(), asked]
     };
-    for (near, far, mixed) in sides(config.leads, Way::In) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::In) {
         let is_for_host = [between(far, near), is_for_this_host()].concat();
         rules.extend(from_far(is_for_host, mixed.lacks_source()));
     }
-    for (near, far, mixed) in sides(config.leads, Way::Forward) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::Forward) {
         // Of these, policies `in` say nothing.
         rules.push([between(far, near), is_for_this_host(), pass()].concat());
         rules.extend(from_far(between(far, near), mixed.lacks_source()));

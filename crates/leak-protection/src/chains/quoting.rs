@@ -13,7 +13,7 @@ use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
 use super::{Chain, is_of_this_host, questions::DIRECTIONS, sides};
 use crate::{
-    Lead, Way,
+    Lead, PolicyDirection,
     marks::{Epoch, Marks, Noted},
     queues::Asking,
 };
@@ -23,7 +23,7 @@ use crate::{
 const ERRORS: [(u8, u8); 2] = [(3, 5), (11, 12)];
 /// Redirect.
 const REDIRECT: (u8, u8) = (5, 5);
-/// Those of ICMPv6: Destination Unreachable to Parameter Problem (RFC 4443 section 3). A Redirect stays on its link.
+/// Types of ICMPv6: Destination Unreachable to Parameter Problem (RFC 4443 section 3). A Redirect stays on its link.
 const ERRORS6: [(u8, u8); 1] = [(1, 4)];
 /// The chain that lets errors about flows pass that pass in clear themselves.
 const QUOTES_MIXED: &str = "quotes-mixed";
@@ -39,15 +39,15 @@ pub(super) fn passed() -> impl Iterator<Item = Vec<Expression>> {
     quotes().map(|(quotes, is_mixed)| [quotes, is_mixed, vec![jump(QUOTES_MIXED)]].concat())
 }
 
-/// Whether a rule drops such errors.
+/// True if a rule drops such errors.
 pub(crate) fn is_drop(rule: &[Expression]) -> bool {
     quotes().any(|(quotes, _)| rule == [quotes, stop()].concat())
 }
 
-/// What goes on for errors about packets from far to near, with what goes on if the far one is mixed. Tunnels bring what
-/// answers to packets that leave, so these are the prefixes of that way.
+/// Expressions that match errors about packets from far to near, with those that match if the far one is mixed. Tunnels
+/// bring what answers to packets that leave, so these are the prefixes of that way.
 fn quotes() -> impl Iterator<Item = (Vec<Expression>, Vec<Expression>)> {
-    sides(Lead::ByMark, Way::Out).flat_map(|(near, far, mixed)| {
+    sides(Lead::ByMark, PolicyDirection::Out).flat_map(|(near, far, mixed)| {
         let errors = error_types(near).iter().map(move |types| {
             let about = [far.quotes_source(), near.quotes_destination()].concat();
             (of_types(near, *types), about, mixed.quotes_source())
@@ -87,7 +87,7 @@ fn about_passed(marks: Marks, epoch: Epoch) -> Vec<Vec<Expression>> {
 
 /// Each goes on if the packet is an ICMP error of some types.
 pub(super) fn errors() -> impl Iterator<Item = Vec<Expression>> {
-    sides(Lead::ByMark, Way::Out)
+    sides(Lead::ByMark, PolicyDirection::Out)
         .flat_map(|(of, ..)| error_types(of).iter().map(move |types| of_types(of, *types)))
 }
 

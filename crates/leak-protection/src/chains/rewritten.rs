@@ -1,5 +1,5 @@
-//! What NAT gives the addresses of a protected packet, where marks lead. A kernel looks policies up again then; here the
-//! packet is routed already, and not into the TUN interface.
+//! Packets that NAT gives the addresses of a protected one, where marks lead. A kernel looks policies up again then; here
+//! the packet is routed already, and not into the TUN interface.
 //!
 //! Of a flow that the kernel has in its table it is known before routing which addresses its packets will have, so marks
 //! lead them as they lead others ([`led`]). The first packet of a flow with another source gets there behind routing
@@ -16,14 +16,14 @@ use convoy_netlink::nft::{
 
 use super::{Chain, between, marking::protect, questions::ask, sides};
 use crate::{
-    Config, Way,
+    Config, PolicyDirection,
     marks::Rewritten,
     queues::{Asking, Kind},
 };
 
 /// The chain that marks packets that are to be protected once they are rewritten.
 const LEADS: &str = "to-be-rewritten";
-/// What is noted of new flows, of IPv4 and of IPv6.
+/// Sets that note new flows, of IPv4 and of IPv6.
 pub(crate) const NOTES: [Notes; 2] =
     [Notes { name: "hidden4", is_v4: true }, Notes { name: "hidden6", is_v4: false }];
 
@@ -70,7 +70,7 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
         ]
         .concat()
     };
-    sides(config.leads, Way::Out)
+    sides(config.leads, PolicyDirection::Out)
         .flat_map(|sides| directions.map(|directions| rule(sides, directions)))
         .collect()
 }
@@ -78,7 +78,7 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
 /// Queues what was rewritten to a packet from near to far.
 pub(super) fn taken(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
     let mut rules = Vec::new();
-    for (near, far, mixed) in sides(config.leads, Way::Out) {
+    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
         let rewritten = [between(near, far), is_of_nat()].concat();
         let whole = if asks { mixed.lacks_destination() } else { Vec::new() };
         rules.push([rewritten.clone(), whole, vec![jump(queue_of(true))]].concat());

@@ -15,9 +15,9 @@ use crate::{Config, tracked::Tracked};
 const RAW: i32 = -300;
 const ARRIVING: &str = "tracked-arriving";
 const SENT: &str = "tracked-sent";
-/// Where IKE begins (RFC 7296 section 2). What goes on at port 4500 is a flow that outlives a full table.
+/// Port at which IKE begins (RFC 7296 section 2). What goes on at port 4500 is a flow that outlives a full table.
 const IKE: [u16; 1] = [500];
-/// Where a UDP header has its ports.
+/// Offsets of the ports in a UDP header.
 const SOURCE_PORT: u32 = 0;
 const DESTINATION_PORT: u32 = 2;
 
@@ -47,13 +47,13 @@ pub(crate) fn rules(
     [(ARRIVING, arriving), (SENT, sent)]
 }
 
-/// What comes for tunnels of this host.
+/// Rules for packets that come for tunnels of this host.
 fn tunnels_arriving(ports: &[u16]) -> Vec<Vec<Expression>> {
     let for_tunnels = tunnels(ports, DESTINATION_PORT).into_iter();
     for_tunnels.map(|one| [one, is_for_this_host(), skip()].concat()).collect()
 }
 
-/// What this host's tunnels send.
+/// Rules for packets that this host's tunnels send.
 fn tunnels_sent(config: &Config) -> Vec<Vec<Expression>> {
     let of_tunnels = tunnels(&IKE, SOURCE_PORT).into_iter();
     let by_exempt = |one: Vec<Expression>| {

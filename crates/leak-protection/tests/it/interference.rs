@@ -1,4 +1,4 @@
-//! What others do to marks and flows is found on a real host.
+//! Effects of others on marks and flows are found on a real host.
 
 #[allow(dead_code, reason = "others need the rest")]
 use convoy_host::LinkName;

@@ -1,4 +1,4 @@
-//! What a kernel with leak protection lets through is what the prefix sets say, whatever they are.
+//! A kernel with leak protection lets through what the prefix sets say, whatever they are.
 
 #[allow(dead_code, reason = "others need the rest")]
 use std::collections::BTreeSet;
@@ -77,7 +77,7 @@ fn is_far(sets: &PrefixSets, address: IpAddr) -> bool {
     longest(&sets.bypassed).is_none() && sets.policies.iter().any(is_far_of)
 }
 
-/// Whether a packet passes in clear.
+/// True if a packet passes in clear.
 fn passes(sets: &PrefixSets, door: Door, from: IpAddr, to: IpAddr) -> bool {
     let is_outbound = is_near(sets, from) && is_far(sets, to);
     let is_inbound = is_far(sets, from) && is_near(sets, to);

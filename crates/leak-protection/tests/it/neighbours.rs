@@ -41,7 +41,7 @@ fn daemons(world: &World, local: &str, remote: &str) -> PolicyProtection {
     protection
 }
 
-/// What is sent on the gateway and in the LAN is heard on the wire.
+/// Messages sent on the gateway and in the LAN that are heard on the wire, by door and type.
 fn heard(world: &World, tun: &mut crate::world::Tun) -> Vec<(Door, u8)> {
     let mut sent = Vec::new();
     for (door, from) in [(Door::Host, "2001:db8:0:1::1"), (Door::Lan, "2001:db8:0:1::2")] {

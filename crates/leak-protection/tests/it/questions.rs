@@ -1,4 +1,4 @@
-//! What a kernel lets through between mixed prefixes is what policies say that it asks, whatever they are.
+//! A kernel lets through between mixed prefixes what policies say that it asks, whatever they are.
 
 #[allow(dead_code, reason = "others need the rest")]
 use std::collections::BTreeSet;
@@ -432,7 +432,7 @@ pub(crate) fn site() -> Model {
     Model { policies, sets }
 }
 
-/// What becomes of a packet from the LAN.
+/// Verdict on a packet from the LAN.
 fn fate(world: &World, tun: Option<&mut Tun>, from: u16, port: u16) -> Verdict {
     let tag = world.listener.tag();
     let bytes = packet("10.1.0.2", "10.2.0.2", [from, port], &tag);

@@ -1,5 +1,5 @@
-//! What holds packets of a site's policies when no gateway runs and the packet filter is empty, as after `nft flush
-//! ruleset`; and that it is as if it were not there while a gateway runs.
+//! Rules and routes that hold packets of a site's policies when no gateway runs and the packet filter is empty, as after
+//! `nft flush ruleset`; they have no effect while a gateway runs.
 
 use std::collections::BTreeSet;
 

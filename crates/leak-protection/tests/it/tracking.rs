@@ -1,4 +1,4 @@
-//! Which packets a kernel tracks as flows, by its own list of them.
+//! Packets that a kernel tracks as flows, by its own list of them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -81,7 +81,7 @@ fn lan() -> IpAddr {
     "10.1.0.2".parse().unwrap()
 }
 
-/// What says that a packet of [`traffic`] to the mixed network does not arrive.
+/// ICMP error that says that a packet of [`traffic`] to the mixed network does not arrive.
 fn unreachable(from: &str, to: IpAddr) -> Vec<u8> {
     let about = packet("10.1.0.2", "10.2.0.2", [9, 8], b"flow");
     let mut error = [&[3, 1, 0, 0, 0, 0, 0, 0], &about[..28]].concat();

@@ -133,7 +133,7 @@ impl Hidden {
         if self.protocol == ICMP { ICMP_FIELDS } else { ICMPV6_FIELDS }
     }
 
-    /// What packets of the flow have, or answers if they went to the source as it was.
+    /// Addresses and protocol fields of the flow's packets, or of answers if they went to the source as it was.
     fn tuple(&self, is_reply: bool) -> Vec<DefaultNla> {
         let kinds = if self.destination.is_ipv4() { V4 } else { V6 };
         let port = self.source.1.to_be_bytes();
@@ -155,7 +155,7 @@ impl Hidden {
         vec![nested(ADDRESSES, addresses.collect()), nested(PROTOCOL, fields)]
     }
 
-    /// Which source packets get.
+    /// Source that packets get.
     fn new_source(&self) -> Vec<DefaultNla> {
         let kinds = if self.shown.0.is_ipv4() { NAT_V4 } else { NAT_V6 };
         let address = bytes(self.shown.0);
@@ -186,7 +186,7 @@ impl Hidden {
         message(self.family(), GET, vec![nested(TUPLE, self.tuple(false))])
     }
 
-    /// Whether an entry of the same packets gives them the same source.
+    /// True if an entry of the same packets gives them the same source.
     fn is_in(&self, entry: &Answer) -> bool {
         let Some(reply) = entry.attributes(REPLY).next() else { return false };
         let of = |outer: u16, kind: u16| {

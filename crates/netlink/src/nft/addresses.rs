@@ -89,7 +89,7 @@ impl AddressSet {
         ListAttribute::Element(element)
     }
 
-    /// What the set holds now; none when there is no such set.
+    /// Addresses that the set holds now; none when there is no such set.
     ///
     /// # Errors
     /// The kernel's refusal to say it.

@@ -23,7 +23,7 @@ pub const LAST: i32 = 300;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
 
-/// Who leads packets to a chain.
+/// Way by which packets come to a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Rules that [`super::jump()`] there.
@@ -148,7 +148,7 @@ fn expressions(rule: &Answer) -> Vec<Expressions> {
     expressions_of(rule)
 }
 
-/// What a rule is made of.
+/// Steps that a rule is made of.
 pub(super) fn expressions_of(rule: RuleMessage) -> Vec<Expressions> {
     let lists = rule.attributes.into_iter().filter_map(|attribute| match attribute {
         RuleAttribute::Expressions(list) => Some(list),
@@ -161,7 +161,7 @@ pub(super) fn expressions_of(rule: RuleMessage) -> Vec<Expressions> {
     elements.collect()
 }
 
-/// What it is; of some the kernel says no more than their names.
+/// Reads one step; of some the kernel says no more than their names.
 fn expression(attributes: Vec<ExpressionAttribute>) -> Option<Expressions> {
     let mut named = None;
     for attribute in attributes {
@@ -185,7 +185,7 @@ fn number(nla: &DefaultNla) -> Option<u64> {
     Some(u64::from_be_bytes(bytes))
 }
 
-/// How many rules these make in each chain.
+/// Number of rules that these make in each chain.
 #[must_use]
 pub fn rules_of(orders: &[Order]) -> BTreeMap<String, usize> {
     let mut rules = BTreeMap::<String, usize>::new();

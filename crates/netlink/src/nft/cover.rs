@@ -21,7 +21,7 @@ pub struct Cover {
     ranges: BTreeMap<u128, u128>,
 }
 
-/// What has to be done to make one cover of another.
+/// Changes that make one cover of another.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     counts: BTreeMap<Range, i32>,
@@ -38,7 +38,7 @@ impl Difference {
         self.counts.iter().filter(|(_, count)| **count > 0).map(|(range, _)| *range)
     }
 
-    /// Whether nothing has to be done.
+    /// True if nothing has to be done.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.values().all(|count| *count == 0)
@@ -67,14 +67,14 @@ impl Cover {
         self.ranges.iter().map(|(from, to)| (*from, *to))
     }
 
-    /// Whether an address is covered.
+    /// True if an address is covered.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let at = number(address);
         self.ranges.range(..=at).next_back().is_some_and(|(_, end)| *end >= at)
     }
 
-    /// Whether some address of a range is covered.
+    /// True if some address of a range is covered.
     #[must_use]
     pub fn overlaps(&self, (from, to): Range) -> bool {
         self.ranges.range(..=to).next_back().is_some_and(|(_, end)| *end >= from)
@@ -119,7 +119,7 @@ impl Cover {
         }
     }
 
-    /// What `self` covers and `other` does not.
+    /// Ranges that `self` covers and `other` does not.
     pub fn without(&self, other: &Self) -> Vec<Range> {
         let mut left = self.clone();
         for range in other.ranges() {

@@ -80,7 +80,7 @@ pub struct Shown<'a> {
     pub key: &'a [u8],
     /// The last one, of sets of pairs, which do without [`SetElementFlags::IntervalEnd`].
     pub key_end: Option<&'a [u8]>,
-    /// Whether it begins or ends an interval.
+    /// Marks of the begin and the end of an interval.
     pub flags: SetElementFlags,
 }
 
@@ -95,7 +95,7 @@ pub fn shown(answers: &[Answer]) -> impl Iterator<Item = Shown<'_>> {
     })
 }
 
-/// What the first element in an answer maps its key to.
+/// Value that the first element in an answer maps its key to.
 pub fn data(answer: &Answer) -> Option<&[u8]> {
     let elements = answer.attributes(LIST_ELEMENTS).flat_map(|list| within(list, ELEMENT));
     elements.flat_map(|it| within(it, DATA)).flat_map(|data| within(data, DATA_VALUE)).next()

@@ -54,13 +54,13 @@ pub fn is_of_process() -> Expression {
     meta(MetaKey::SocketUserId)
 }
 
-/// What was loaded is in a set.
+/// Goes on if the loaded value is in a set.
 pub fn found_in(set: &str) -> Expression {
     Expressions::Lookup(vec![Lookup::Set(set.into()), Lookup::SourceRegister(Register::Reg1)])
         .into()
 }
 
-/// What was loaded is not in a set.
+/// Goes on if the loaded value is not in a set.
 pub fn not_found_in(set: &str) -> Expression {
     Expressions::Lookup(vec![
         Lookup::Set(set.into()),

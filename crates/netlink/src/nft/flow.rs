@@ -1,4 +1,4 @@
-//! What rules know and say of flows: conntrack's entries, and the marks of both packets and entries.
+//! Steps of rules about flows: conntrack's entries, and the marks of both packets and entries.
 
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
@@ -51,7 +51,7 @@ pub const SOURCE_NAT: u32 = 1 << 4;
 /// `IPS_DST_NAT`: its destination is.
 pub const DESTINATION_NAT: u32 = 1 << 5;
 
-/// Which way packets of a flow go.
+/// Direction of a flow's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowDirection {
     /// As the first one went.
@@ -74,7 +74,7 @@ pub enum End {
 pub struct Bits {
     /// The bits.
     pub mask: u32,
-    /// What they are; bits beyond the mask are none.
+    /// Set bits among them; bits beyond the mask are none.
     pub value: u32,
 }
 

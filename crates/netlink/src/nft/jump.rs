@@ -21,7 +21,7 @@ pub(super) const TARGET_INFO: u16 = 3;
 /// The revision whose information is `struct xt_NFQ_info_v3`.
 const REVISION: u32 = 3;
 
-/// How a kernel is told to queue packets for a process (NFQUEUE).
+/// Means to queue packets for a process (NFQUEUE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueBy {
     /// The expression of nftables (`nft_queue`).

@@ -1,4 +1,4 @@
-//! What is changed in the packet filter, as the kernel tells it to those who listen.
+//! Changes of the packet filter, as the kernel tells them to those who listen.
 
 use std::{
     collections::BTreeSet,
@@ -24,12 +24,12 @@ const HEADER_LEN: usize = 16;
 const FAMILY_LEN: usize = 4;
 /// Room for a datagram: the kernel puts no more than this together.
 const ROOM: usize = 64 << 10;
-/// What the kernel keeps until it is read, in bytes.
+/// Bytes that the kernel keeps until they are read.
 const BUFFER: usize = 1 << 20;
 /// Names that are remembered of one transaction; of more, all tables may have been changed.
 const NAMES_MAX: usize = 1000;
 
-/// What one transaction changed.
+/// Changes of one transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     /// The port of the socket by which it was asked for.
@@ -41,13 +41,13 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Whether a table may have been changed.
+    /// True if a table may have been changed.
     #[must_use]
     pub fn concerns(&self, table: &str) -> bool {
         self.is_lost || self.tables.contains(table)
     }
 
-    /// Whether another one than this may have been.
+    /// True if another table than this may have been changed.
     #[must_use]
     pub fn concerns_others(&self, table: &str) -> bool {
         self.is_lost || self.tables.iter().any(|it| it != table)
@@ -77,10 +77,10 @@ impl Monitor {
         Ok(Self { socket, datagram: Vec::new(), open: Changed::default() })
     }
 
-    /// What was changed since the last call.
+    /// Changes since the last call.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn changes(&mut self) -> io::Result<Vec<Changed>> {
         let mut changes = Vec::new();
         loop {

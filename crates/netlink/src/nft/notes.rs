@@ -1,4 +1,4 @@
-//! What a rule notes of a new flow whose source is changed, for a process that the packet is queued for: a queue shows
+//! Notes of a rule on a new flow whose source is changed, for a process that the packet is queued for: a queue shows
 //! packets as they became, and few kernels say with them what they were.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -34,7 +34,7 @@ pub(super) const FIRST: u32 = 8;
 pub(super) const WORD: usize = 4;
 /// Notes there are at most; what finds no room is not noted, and its rule ends.
 const MOST: u32 = 1 << 16;
-/// How long one stays, in milliseconds.
+/// Time that one stays, in milliseconds.
 const STAYS: u64 = 2_000;
 
 /// Notes about new flows of one IP version, by a number that the packet bears as its mark.
@@ -46,7 +46,7 @@ pub struct Notes {
     pub is_v4: bool,
 }
 
-/// What is noted of a flow.
+/// Facts noted of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note {
     /// The source that the packet had.
@@ -128,7 +128,7 @@ impl Notes {
         ]
     }
 
-    /// What was noted under a number; none if nothing was, or too long ago.
+    /// Reads the note under a number; none if nothing was noted, or too long ago.
     ///
     /// # Errors
     /// The kernel's refusal.

@@ -23,7 +23,7 @@ const CONSTANTS: [(&[u8], &[u16]); 3] =
     [(b"cmp", &[3]), (b"bitwise", &[4, 5, 7]), (b"immediate", &[2])];
 
 impl Answer {
-    /// What it says, if it is of that kind and whole.
+    /// Parses it, if it is of that kind and whole.
     pub(super) fn read(&self, kind: u16) -> Option<NfTablesMessage> {
         // Other kinds have constants in other places.
         if self.kind != kind || !self.constants_are_whole() {
@@ -35,7 +35,7 @@ impl Answer {
         }
     }
 
-    /// Whether the constants in a rule are whole attributes. The library takes their lengths on trust, and panics.
+    /// True if the constants in a rule are whole attributes. The library takes their lengths on trust, and panics.
     fn constants_are_whole(&self) -> bool {
         let lists = self.attributes(EXPRESSIONS);
         lists.flat_map(|list| within(list, ELEMENT)).all(|expression| {

@@ -1,4 +1,4 @@
-//! What all rules of a network namespace do to marks and to flows, whoever made them.
+//! Effects of all rules of a network namespace on marks and on flows, whoever made them.
 
 mod flows;
 
@@ -38,7 +38,7 @@ const ROUTE_XFRM: u32 = 4;
 /// `IPSET_FLAG_MAP_SKBMARK`.
 const MAPS_MARK: u32 = 1 << 8;
 
-/// What a rule does that others may mind.
+/// Action of a rule that others may mind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// It changes these bits of packets' marks.
@@ -75,9 +75,9 @@ pub struct Ruleset {
     pub flow_tables: Vec<ChainName>,
     /// Chains that need packets to be tracked as flows: by their type, or by a rule.
     pub needing_flows: BTreeSet<ChainName>,
-    /// Those of them that change addresses by flows (NAT), by their type.
+    /// Chains among them that change addresses by flows (NAT), by their type.
     pub of_nat: BTreeSet<ChainName>,
-    /// How many rules were not understood.
+    /// Number of rules that were not understood.
     pub not_understood: usize,
 }
 
@@ -96,7 +96,7 @@ impl Ruleset {
         Ok(Self::of(&rules, &chains, &flow_tables))
     }
 
-    /// What the kernel's answers say of rules, chains and tables of flows.
+    /// Reads the kernel's answers about rules, chains and tables of flows.
     #[must_use]
     pub fn of(rules: &[Answer], chains: &[Answer], flow_tables: &[Answer]) -> Self {
         let mut set = Self::default();
@@ -244,7 +244,7 @@ enum Loaded {
     Other,
 }
 
-/// What expressions of a rule do. Of registers, the one that was loaded last is followed.
+/// Finds what expressions of a rule do. Of registers, the one that was loaded last is followed.
 fn effects(expressions: Vec<Expressions>) -> Vec<Effect> {
     let mut effects = Vec::new();
     // What was loaded, and which of its bits were changed since.
@@ -290,7 +290,7 @@ fn effects(expressions: Vec<Expressions>) -> Vec<Effect> {
     effects
 }
 
-/// Whether a step looks at what the kernel's own IPsec did, or will do: `meta ipsec` and `rt ipsec`, `ipsec in`, and the
+/// True if a step looks at what the kernel's own IPsec did, or will do: `meta ipsec` and `rt ipsec`, `ipsec in`, and the
 /// match of iptables.
 fn asks_for_ipsec(expression: &Expressions) -> bool {
     match expression {
@@ -324,7 +324,7 @@ fn changes(parts: &[Bitwise]) -> u32 {
     mask.zip(xor).map_or(u32::MAX, |(mask, xor)| !mask | xor)
 }
 
-/// What a target of iptables does (`nft_compat`).
+/// Finds what a target of iptables does (`nft_compat`).
 fn of_target(attributes: &[DefaultNla]) -> Vec<Effect> {
     let name = value(attributes, TARGET_NAME).and_then(|name| text(&name)).unwrap_or_default();
     let revision = value(attributes, TARGET_REVISION).and_then(|value| word(&value));
@@ -354,7 +354,7 @@ fn of_target(attributes: &[DefaultNla]) -> Vec<Effect> {
     }
 }
 
-/// What `CONNMARK` does; none if that cannot be told.
+/// Finds what `CONNMARK` does; none if that cannot be told.
 fn of_connmark(revision: Option<u32>, info: &[u8]) -> Option<Vec<Effect>> {
     // `struct xt_connmark_tginfo1` and `2`: mark, mask of flows, mask of packets; then in the second one which way and
     // by how many bits the result is shifted; then how.

@@ -22,7 +22,7 @@ const TABLE_NAME: u16 = 1;
 /// `NFTA_CHAIN_TABLE` and `NFTA_CHAIN_NAME`.
 const CHAIN_TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;
-/// What the kernel takes at once without being asked for more.
+/// Bytes that the kernel takes at once without being asked for more.
 const SMALL: usize = 100_000;
 
 /// One message of a transaction.
@@ -58,7 +58,7 @@ impl Order {
     }
 }
 
-/// What is said, in words, and what is answered, in bytes: a list of elements is long, and reading all
+/// Request in words, or answer in bytes: a list of elements is long, and reading all
 /// of an answer into attributes takes a time that grows with its square.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {

@@ -31,7 +31,7 @@ pub struct Tuples {
     pub name: &'static str,
     /// The IP version.
     pub is_v4: bool,
-    /// How long they stay there, in milliseconds.
+    /// Time that they stay there, in milliseconds.
     pub stay: u64,
 }
 

@@ -163,7 +163,7 @@ unsafe extern "C" fn finish(
     unsafe { with(context, work) }
 }
 
-/// What is the same for every context of a cipher.
+/// Fills in the parameters that are the same for every context of a cipher.
 ///
 /// # Safety
 ///
@@ -237,7 +237,7 @@ fn get(cbc: &CbcHmac, params: Params<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a list of parameters sets: the first of each name.
+/// Values of a list of parameters: the first of each name.
 #[derive(Default)]
 struct Settings<'a> {
     mac_key: Option<Given<'a>>,

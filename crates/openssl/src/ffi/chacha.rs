@@ -219,7 +219,7 @@ keys! {
     TLS_IV_FIXED = c"tlsivfixed";
 }
 
-/// What is the same for every context.
+/// Fills in the parameters that are the same for every context.
 ///
 /// # Safety
 ///
@@ -286,7 +286,7 @@ fn get(chacha: &ChaCha, params: Params<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a list of parameters sets: the first of each name.
+/// Values of a list of parameters: the first of each name.
 #[derive(Default)]
 struct Settings<'a> {
     key_len: Option<Given<'a>>,

@@ -1,4 +1,4 @@
-//! What the contexts of all ciphers have in common: how they are made, started, copied and freed, and how
+//! Code that the contexts of all ciphers share: how they are made, started, copied and freed, and how
 //! their parameters come and go.
 
 use std::{
@@ -34,7 +34,7 @@ pub(super) trait Cipher: Sized {
     fn get(&mut self, params: Params<'_>) -> Result<(), Failure>;
 }
 
-/// What libcrypto holds for an `EVP_CIPHER_CTX`.
+/// Provider's part of an `EVP_CIPHER_CTX`, which libcrypto holds.
 pub(super) struct Context<C> {
     cipher: C,
     /// Whose it is; libcrypto does not tear a provider down that has contexts.

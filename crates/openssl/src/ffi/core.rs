@@ -1,4 +1,4 @@
-//! What crosses the border: OpenSSL's types as `openssl/core.h` has them, and its core's functions.
+//! Interface to libcrypto: OpenSSL's types as `openssl/core.h` has them, and its core's functions.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -29,7 +29,7 @@ pub(super) struct Algorithm {
 }
 
 impl Algorithm {
-    /// What a table ends with.
+    /// Last entry of a table.
     pub(super) const END: Self = Self {
         names: ptr::null(),
         properties: ptr::null(),
@@ -140,7 +140,7 @@ impl Core {
         };
     }
 
-    /// What a key of the provider's section in the configuration says.
+    /// Value of a key in the provider's section of the configuration.
     pub(super) fn configured(&self, key: &'static CStr) -> Option<&CStr> {
         use super::param::Param;
         let get_params = self.get_params?;
@@ -158,7 +158,7 @@ impl Core {
     }
 }
 
-/// Why a call failed: with a reason for the queue, or without one.
+/// Failure of a call: with a reason for the queue, or without one.
 pub(super) enum Failure {
     Raise(Reason),
     Quiet,

@@ -98,7 +98,7 @@ fn complete(file: BorrowedFd<'_>) -> Option<()> {
     Some(())
 }
 
-/// Whether the file holds no more than what a process wrote that was kept from finishing it: zeros behind no,
+/// True if the file holds no more than what a process wrote that was kept from finishing it: zeros behind no,
 /// or a part of, the mark of such files.
 fn is_unfinished(file: BorrowedFd<'_>, len: usize, front: &[u8]) -> Option<bool> {
     if len > BYTES || !(MAGIC.starts_with(front) || front.iter().all(|&byte| byte == 0)) {

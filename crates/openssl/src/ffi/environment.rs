@@ -8,7 +8,7 @@ unsafe extern "C" {
     fn getenv(name: *const c_char) -> *const c_char;
 }
 
-/// What the environment says by a name, if it says something. It takes no memory.
+/// Value of an environment variable, if it is set. It takes no memory.
 pub(super) fn variable(name: &'static CStr) -> Option<&'static CStr> {
     // SAFETY: the name ends with 0.
     let value = unsafe { getenv(name.as_ptr()) };
@@ -19,7 +19,7 @@ pub(super) fn variable(name: &'static CStr) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(value) }).filter(|value| !value.is_empty())
 }
 
-/// Whether the process has rights that whoever ran its program lacks (`AT_SECURE`), so that its environment
+/// True if the process has rights that whoever ran its program lacks (`AT_SECURE`), so that its environment
 /// may not decide.
 fn is_secure() -> bool {
     const AT_SECURE: c_ulong = 23;

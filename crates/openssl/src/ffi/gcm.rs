@@ -211,7 +211,7 @@ keys! {
     TLS_IV_COUNTED = c"tlsivinv";
 }
 
-/// What is the same for every context of a cipher.
+/// Fills in the parameters that are the same for every context of a cipher.
 ///
 /// # Safety
 ///
@@ -301,7 +301,7 @@ fn get_iv(gcm: &mut Gcm, param: &mut Given<'_>) -> Result<bool, Failure> {
     Ok(param.put_octets(iv) || param.put_octet_pointer(iv))
 }
 
-/// What a list of parameters sets: the first of each name.
+/// Values of a list of parameters: the first of each name.
 #[derive(Default)]
 struct Settings<'a> {
     tag: Option<Given<'a>>,

@@ -81,7 +81,7 @@ pub(super) const fn word(key: &CStr) -> u128 {
     word
 }
 
-/// What no key of at most 15 bytes is.
+/// A word that no key of at most 15 bytes has.
 const NO_WORD: u128 = u128::MAX;
 
 /// Names keys, to be matched by what [`Given::word`] gives.
@@ -167,7 +167,7 @@ impl Given<'_> {
         (high.iter().all(|byte| *byte == 0) && !is_negative).then_some(low)
     }
 
-    /// Whether its type is bytes.
+    /// True if its type is bytes.
     pub(super) fn is_octets(&self) -> bool {
         self.look().kind == OCTETS
     }

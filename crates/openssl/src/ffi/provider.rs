@@ -83,7 +83,7 @@ static CIPHERS: [(Cipher, Algorithm); Cipher::ALL.len()] = [
     (Cipher::Aes256CbcHmacSha256, algorithm(c"AES-256-CBC-HMAC-SHA256", &AES_256_CBC_HMAC_SHA256)),
 ];
 
-/// Whether every cipher is to be offered, as the configuration or the environment says.
+/// True if every cipher is to be offered, as the configuration or the environment says.
 ///
 /// # Errors
 ///
@@ -111,7 +111,7 @@ static TABLE: [Dispatch; 5] = dispatch![
     1027: query as unsafe extern "C" fn(*mut Provider, c_int, *mut c_int) -> *const Algorithm,
 ];
 
-/// What libcrypto calls when it loads the library.
+/// Entry point, which libcrypto calls after it loads the library.
 ///
 /// # Safety
 ///

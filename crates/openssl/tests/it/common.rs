@@ -26,11 +26,11 @@ pub(crate) fn library() -> PathBuf {
 /// A configuration, and what counts under it. Every cipher is offered, whatever this processor has.
 pub(crate) struct Setup {
     folder: TempDir,
-    /// What its programs must not use of the processor.
+    /// Features of the processor that its programs must not use.
     denied: Option<&'static str>,
 }
 
-/// What has every cipher offered.
+/// Line of the configuration that has every cipher offered.
 const OFFERS_ALL: &str = "offer = all\n";
 
 impl Setup {
@@ -86,7 +86,7 @@ impl Setup {
         self.path("stats")
     }
 
-    /// What was counted so far.
+    /// Counters so far.
     pub(crate) fn counts(&self) -> Counts {
         Counts::read(&self.stats()).unwrap()
     }
@@ -184,7 +184,7 @@ pub(crate) fn plain(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Whether there is an OpenSSL 3 here, and the programs named; says what is missing.
+/// True if there is an OpenSSL 3 here, and the programs named; says what is missing.
 pub(crate) fn has(programs: &[&str]) -> bool {
     let Ok(version) = plain("openssl").arg("version").output() else {
         println!("SKIPPED: openssl is not installed");

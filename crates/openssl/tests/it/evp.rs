@@ -159,7 +159,7 @@ fn every_allocation_may_fail() {
     call_every_entry("memory");
 }
 
-/// What a client forges ends no server, however small its stack.
+/// Forged records of a client end no server, however small its stack.
 #[test]
 fn forged_records_are_refused_in_asynchronous_jobs() {
     if !has(&[]) {

@@ -1,4 +1,4 @@
-//! Which ciphers are offered, and what serves in place of those that are not.
+//! Ciphers that are offered, and those that serve in place of the others.
 
 use convoy_crypto::{Cpu, Tier};
 use convoy_openssl::{
@@ -11,7 +11,7 @@ use crate::{
     talk::talk,
 };
 
-/// What to deny; with the best tier each, and those that take one of two branches.
+/// Features to deny; with the best tier each, and those that take one of two branches.
 const DENIALS: [&str; 7] =
     ["", "sha-ni", "vaes512", "vaes512,vaes256,sha-ni", "avx512", "avx512,vaes256,sha-ni", "aesni"];
 

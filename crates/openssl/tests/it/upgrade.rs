@@ -60,7 +60,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Where a program is.
+/// Path of a program.
 fn path_of(program: &str) -> PathBuf {
     let folders = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&folders).map(|folder| folder.join(program));

@@ -14,7 +14,7 @@ const PROGRAMS: [(&str, [&[&str]; 2]); 5] = [
     ("forks.c", [&[], &[]]),
 ];
 
-/// What the default provider does: its tags of AES-GCM have bytes that Valgrind takes for undefined.
+/// Suppressions for the default provider: its tags of AES-GCM have bytes that Valgrind takes for undefined.
 const NOT_OURS: &str = "{\n  compared\n  Memcheck:Cond\n  ...\n  fun:same\n}\n\
                         {\n  in-libcrypto\n  Memcheck:Cond\n  obj:*libcrypto.so*\n}\n";
 

@@ -21,7 +21,7 @@ fn blocks(name: &str) -> Option<Vec<String>> {
     }
 }
 
-/// What a line of a block says.
+/// Value of a name in a block's lines.
 fn word<'a>(block: &'a str, name: &str) -> Option<&'a str> {
     let lines = block.lines().filter_map(|line| line.split_once('='));
     lines.into_iter().find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())

@@ -1,4 +1,4 @@
-//! Where a worker lays work down for others, and what came of it.
+//! Desks where a worker lays work down for others, and takes it back done.
 //!
 //! A worker has a desk for each direction. Whoever helps takes the oldest request off it, does it, and lays
 //! it on the other side of the desk; the worker itself can take back what nobody has begun with. Requests
@@ -45,7 +45,7 @@ impl Desk {
         self.todo.pop().map(|work| work.request)
     }
 
-    /// Whether somebody could take a request.
+    /// True if somebody could take a request.
     pub(super) fn has_work(&self) -> bool {
         !self.todo.is_empty()
     }
@@ -55,7 +55,7 @@ impl Desk {
         self.done.pop()
     }
 
-    /// How many requests are done and were not taken.
+    /// Number of requests that are done and were not taken.
     pub(super) fn finished(&self) -> usize {
         self.done.len()
     }
@@ -103,7 +103,7 @@ pub(crate) struct Helper {
     /// The desks of the office at this version, without its own.
     desks: Vec<Arc<Desk>>,
     version: u64,
-    /// Where to look first, so that nobody is served before others all the time.
+    /// Desk to look at first, so that nobody is served before others all the time.
     next: usize,
     /// Its own desks are those of this worker.
     own: Option<Waker>,
@@ -151,7 +151,7 @@ impl Helper {
         packets
     }
 
-    /// Whether there is something to do.
+    /// True if there is something to do.
     pub(crate) fn has_work(&mut self) -> bool {
         self.look_around();
         self.sees_work()

@@ -10,7 +10,7 @@ use super::desk::{Desk, Work};
 use super::{Bell, CryptoPool};
 use crate::Waker;
 
-/// How long a request may be away before those who help count as lost, in nanoseconds. A busy host stops
+/// Longest time that a request may be away before those who help count as lost, in nanoseconds. A busy host stops
 /// threads for longer than any device works.
 const DEADLINE: u64 = 100_000_000;
 
@@ -21,7 +21,7 @@ pub(super) struct Pooled {
     bells: Vec<Bell>,
     keys: SharedKeys,
     away: usize,
-    /// What was given back undone.
+    /// Requests that were given back without being done.
     undone: Vec<Request>,
     /// Requests that nobody was woken for.
     unrung: usize,

@@ -1,4 +1,4 @@
-//! Whether a worker sleeps, so that producers need not ring a bell nobody waits for.
+//! Tells that a worker sleeps, so that producers need not ring a bell nobody waits for.
 //!
 //! The danger is a lost wake-up: the worker looks for work, finds none and goes to sleep, while a
 //! producer adds work, looks at the flag and sees nobody asleep. Each side therefore *writes first

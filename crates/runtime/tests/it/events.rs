@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::common::{Side, arena, cable, frame, limited_snapshot, surroundings};
 use convoy_io::{Port, mem};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::snapshot::Published;
 use convoy_packet::Burst;

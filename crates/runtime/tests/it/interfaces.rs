@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::common::{Side, arena, cable, frame, read, settle, snapshot, surroundings};
 use convoy_io::{Port, mem};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
@@ -19,7 +19,7 @@ use convoy_wire::parse_packet;
 /// Two workers on either side. SA 0 is for interface 0 and SA 1 for interface 1, where the same
 /// networks are protected; each belongs to the worker of its number.
 struct Net {
-    /// Those of A, then those of B.
+    /// Gateway A's, then gateway B's.
     workers: Vec<Worker>,
     /// The hosts' ends by side, worker and interface.
     hosts: [Vec<Vec<mem::MemPort>>; 2],
@@ -43,14 +43,7 @@ fn picture(side: Side) -> (Snapshot, SpdId) {
     }
     let spd = snapshot.add_spd(own).unwrap();
     let old = snapshot.remove_inbound(SaSlot(1)).unwrap();
-    let new = InboundSpec {
-        name: old.name.clone(),
-        salt: old.salt.clone(),
-        key: old.key.clone(),
-        counters: old.counters.clone(),
-        interface: InterfaceId(1),
-        ..*old
-    };
+    let new = InboundSpec { interface: InterfaceId(1), ..InboundSpec::clone(&old) };
     snapshot.add_inbound(SaSlot(1), Arc::new(new)).unwrap();
     (snapshot, spd)
 }
@@ -98,7 +91,7 @@ impl Net {
         settle(&mut self.workers);
     }
 
-    /// What the host of a side got, by worker and interface.
+    /// Packets that the host of a side got, by worker and interface.
     fn got(&mut self, side: usize) -> Vec<(usize, usize, Vec<Frame>)> {
         let mut all = Vec::new();
         for (worker, interfaces) in self.hosts[side].iter_mut().enumerate() {

@@ -28,7 +28,7 @@ type Owner = fn(u8) -> u16;
 /// A guard against hanging: workers wait long for a processor on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Who does the cryptography, and how it is shared.
+/// Choice of who does the cryptography, and of how it is shared.
 type Engine = (EngineChoice, Sharing);
 
 fn gateway(
@@ -420,7 +420,7 @@ fn what_a_full_ring_does_not_take_is_dropped_and_counted() {
         if burst.is_full() {
             cabling.hosts_a[0].tx(&mut pool, &mut burst).unwrap();
             // Only worker 0 runs; worker 1, which owns the SA, never empties its ring.
-            workers[0].turn(convoy_ipsec::pipeline::Now(1)).unwrap();
+            workers[0].turn(convoy_ipsec::clock::Now(1)).unwrap();
         }
     }
     let stats = workers[0].stats().clone();

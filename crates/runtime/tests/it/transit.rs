@@ -1,4 +1,4 @@
-//! What goes from tunnel to tunnel through a gateway of several workers: a worker that opens a packet gives it to the
+//! Packets go from tunnel to tunnel through a gateway of several workers: a worker that opens a packet gives it to the
 //! one whose SA protects it next, and each flow stays in order.
 
 use std::sync::Arc;
@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Side, arena, cable, frame, read, settle, snapshot, surroundings};
 use convoy_io::{Port, mem};
-use convoy_ipsec::sa::{Endpoints, InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
+use convoy_ipsec::sa::{
+    Endpoints, InboundSpec, OutboundSpec, ReqId, SaSlot, SaSpec, Shared, WorkerId,
+};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot};
@@ -55,26 +57,28 @@ fn hub(of_a: impl Fn(u8) -> u16, of_b: impl Fn(u8) -> u16) -> Snapshot {
         // From A it receives as B would, and to B it sends as A would, with the same keys.
         let opens = b.inbound(slot).unwrap();
         let opens = InboundSpec {
-            name: "from a".into(),
-            worker: WorkerId(of_a(i)),
-            salt: opens.salt.clone(),
-            key: opens.key.clone(),
-            counters: Arc::default(),
-            ..**opens
+            sa: SaSpec {
+                name: "from a".into(),
+                worker: WorkerId(of_a(i)),
+                counters: Shared::default(),
+                ..opens.sa.clone()
+            },
+            ..InboundSpec::clone(opens)
         };
         hub.add_inbound(slot, Arc::new(opens)).unwrap();
         let seals = a.outbound(slot).unwrap();
         let endpoints = Endpoints { ..seals.endpoints };
         let seals = OutboundSpec {
-            name: "to b".into(),
-            reqid: ReqId(TO_B + u32::from(i)),
-            worker: WorkerId(of_b(i)),
-            endpoints,
-            salt: seals.salt.clone(),
-            key: seals.key.clone(),
-            lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
-            counters: Arc::default(),
-            ..**seals
+            sa: SaSpec {
+                name: "to b".into(),
+                reqid: ReqId(TO_B + u32::from(i)),
+                worker: WorkerId(of_b(i)),
+                endpoints,
+                counters: Shared::default(),
+                ..seals.sa.clone()
+            },
+            lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)).into(),
+            ..OutboundSpec::clone(seals)
         };
         hub.add_outbound(slot, Arc::new(seals)).unwrap();
     }

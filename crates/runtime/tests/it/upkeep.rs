@@ -1,12 +1,12 @@
-//! What a worker sends of its own.
+//! Packets that a worker sends of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Side, arena, cable, snapshot, surroundings};
 use convoy_io::mem;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{OutboundSpec, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_runtime::Worker;

@@ -175,7 +175,7 @@ fn what_was_received_is_still_taken_in_and_frames_come_back() {
         burst.push(frame(&mut pool, Side::B, 0, number, 100)).unwrap();
     }
     far[0].tx(&mut pool, &mut burst).unwrap();
-    bench.workers[0].turn(convoy_ipsec::pipeline::Now(1)).unwrap();
+    bench.workers[0].turn(convoy_ipsec::clock::Now(1)).unwrap();
     assert!(!bench.wiring.remove(id, Duration::ZERO).unwrap());
     settle(&mut bench.workers);
     bench.wiring.collect();

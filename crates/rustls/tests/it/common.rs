@@ -43,7 +43,7 @@ pub(crate) fn suites() -> Vec<SupportedCipherSuite> {
     suites
 }
 
-/// Whether a certificate for this suite holds an RSA key.
+/// True if a certificate for this suite holds an RSA key.
 pub(crate) fn is_rsa(suite: SupportedCipherSuite) -> bool {
     format!("{:?}", suite.suite()).contains("_RSA_")
 }

@@ -74,7 +74,7 @@ fn send<A: SideData, B: SideData>(
     got
 }
 
-/// What is done with every suite, and with Convoy at either end or both.
+/// Runs a test with every suite, and with Convoy at either end or both.
 fn for_each(test: impl Fn(&Identity, SupportedCipherSuite, Side, Side)) {
     let (Some(ec), Some(rsa)) = (Identity::new(false), Identity::new(true)) else { return };
     for suite in suites() {

@@ -1,4 +1,4 @@
-//! What becomes of a provider.
+//! Effects on a provider.
 
 use convoy_crypto::{Cpu, Tier};
 use rustls::{
@@ -14,7 +14,7 @@ fn is_gcm(suite: &SupportedCipherSuite) -> bool {
     format!("{:?}", suite.suite()).contains("GCM")
 }
 
-/// Where the suites of a provider are in memory.
+/// Addresses of a provider's suites in memory.
 fn places(provider: &CryptoProvider) -> Vec<usize> {
     let place = |suite: &SupportedCipherSuite| match *suite {
         SupportedCipherSuite::Tls12(suite) => std::ptr::from_ref(suite).addr(),

@@ -7,9 +7,9 @@ use crate::checksum::sum;
 /// One fragment of a packet: a header to be emitted and a range of the packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Where the fragment's data begins in the payload of the packet that is cut, bytes.
+    /// Start of the fragment's data in the payload of the packet that is cut, bytes.
     pub start: usize,
-    /// How much data the fragment carries, bytes.
+    /// Length of the fragment's data, bytes.
     pub len: usize,
     /// The fragment offset for its header, bytes, a multiple of 8. Differs from `start` when the
     /// packet that is cut is itself a fragment.

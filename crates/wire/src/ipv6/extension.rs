@@ -6,7 +6,7 @@ use crate::{EmitError, ParseError, Protocol};
 /// Length of a fragment header, bytes (RFC 8200 4.5).
 pub const FRAGMENT_HEADER_LEN: usize = 8;
 
-/// How much of an extension header chain is followed before a packet counts as hostile.
+/// Limits on an extension header chain; a packet beyond them counts as hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionLimits {
     /// Most headers.
@@ -33,11 +33,11 @@ impl Default for ExtensionLimits {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentHeader {
-    /// What the fragmentable part begins with.
+    /// Type of the fragmentable part's first header.
     pub next_header: Protocol,
-    /// Where the data lies in the fragmentable part, bytes, a multiple of 8.
+    /// Position of the data in the fragmentable part, bytes, a multiple of 8.
     pub offset: u16,
-    /// Whether more fragments follow.
+    /// True if more fragments follow.
     pub more: bool,
     /// The identification that fragments of one packet share.
     pub ident: u32,
@@ -73,24 +73,24 @@ impl FragmentHeader {
         Ok(needed)
     }
 
-    /// Whether the packet is in fact whole (RFC 6946: an atomic fragment).
+    /// True if the packet is in fact whole (RFC 6946: an atomic fragment).
     #[inline]
     pub const fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.more
     }
 }
 
-/// Where the extension header chain ends.
+/// End of the extension header chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
     /// The protocol there. Behind a fragment header with an offset it is that header's next-header
     /// value, whatever it is: the data is not looked at.
     pub protocol: Protocol,
-    /// Where it begins, bytes from the start of the IPv6 payload.
+    /// Start of the upper layer, bytes from the start of the IPv6 payload.
     pub offset: usize,
     /// The fragment header met on the way.
     pub fragment: Option<FragmentHeader>,
-    /// Where the data behind the fragment header begins, bytes from the start of the IPv6 payload;
+    /// Start of the data behind the fragment header, bytes from the start of the IPv6 payload;
     /// 0 without one.
     pub fragment_data: usize,
 }
@@ -171,14 +171,14 @@ fn extension_len(units: u8) -> usize {
     usize::from(units).saturating_add(1) << 3
 }
 
-/// Where a packet's fragment header is, and what names it.
+/// Place of a packet's fragment header, and of the next-header byte that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentPoint {
     /// The fragment header.
     pub header: FragmentHeader,
-    /// Where it begins, bytes from the start of the IPv6 payload.
+    /// Start of the fragment header, bytes from the start of the IPv6 payload.
     pub offset: usize,
-    /// Where the next-header byte that names it is, bytes from the start of the packet, fixed
+    /// Place of the next-header byte that names it, bytes from the start of the packet, fixed
     /// header included.
     pub next_header_at: usize,
 }
@@ -205,17 +205,17 @@ pub fn fragment_point(
     Ok(Some(FragmentPoint { header, offset, next_header_at }))
 }
 
-/// Where the fixed header names what follows it, bytes from the start of the packet.
+/// Place of the fixed header's next-header byte, bytes from the start of the packet.
 const FIRST_NEXT_HEADER_AT: usize = 6;
 
-/// Where ESP is put into a packet in transport mode.
+/// Place of ESP in a packet in transport mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportPoint {
-    /// Where ESP begins, bytes from the start of the IPv6 payload.
+    /// Start of ESP, bytes from the start of the IPv6 payload.
     pub offset: usize,
-    /// What ESP's trailer names as next header: what lies at `offset` now.
+    /// Next header for ESP's trailer: the protocol that lies at `offset` now.
     pub protocol: Protocol,
-    /// Where the next-header byte that must become ESP's 50 is, bytes from the start of the
+    /// Place of the next-header byte that must become ESP's 50, bytes from the start of the
     /// packet, fixed header included.
     pub next_header_at: usize,
 }

@@ -12,9 +12,9 @@ use crate::wire::{self, Control};
 const BACKOFF_MIN: u32 = 100;
 /// Longest wait for a server, in milliseconds.
 const BACKOFF_MAX: u32 = 5_000;
-/// How long to wait for the server's word, in milliseconds.
+/// Time to wait for the server's word, in milliseconds.
 const PATIENCE: c_int = 2_000;
-/// How many sockets of a kind are remembered for the next server.
+/// Most sockets of a kind that are remembered for the next server.
 const REMEMBERED_MAX: usize = 64;
 
 /// The socket's path, as the environment had it when the library was loaded. A program that has rights which
@@ -98,7 +98,7 @@ pub(super) fn choose_port(slot: &Slot) -> u32 {
     port
 }
 
-/// Whether a socket of this process has that port.
+/// True if a socket of this process has that port.
 pub(super) fn is_taken(port: u32) -> bool {
     table::all().any(|(fd, slot)| slot.port.load(Relaxed) == port && super::ours(fd).is_some())
 }
@@ -268,7 +268,7 @@ impl Remembered {
         self.all().find_map(|(other, value)| (other == fd).then_some(value))
     }
 
-    /// Those that are there still.
+    /// Sockets that are there still, with their numbers.
     pub(super) fn all(&self) -> impl Iterator<Item = (c_int, u64)> + '_ {
         self.0.iter().filter_map(|place| Some((place.socket()?, place.value.load(Relaxed))))
     }

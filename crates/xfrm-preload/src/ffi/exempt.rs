@@ -36,7 +36,7 @@ impl Mark {
         Self { value: half(32), mask: half(0) }
     }
 
-    /// What the server tells now; the last one if none answers.
+    /// Asks the server for the mark; gives the last one if none answers.
     fn ask() -> Self {
         let told = dial::mark();
         IS_UNANSWERED.store(told.is_err(), Relaxed);

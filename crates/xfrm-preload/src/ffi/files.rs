@@ -1,4 +1,4 @@
-//! What a kernel without XFRM lacks under `/proc`, and some daemons insist on.
+//! Files that a kernel without XFRM lacks under `/proc`, and some daemons insist on.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -12,7 +12,7 @@ use super::system;
 const FILES: [(&CStr, &[u8]); 2] =
     [(c"/proc/sys/net/core/xfrm_acq_expires", b"30\n"), (c"/proc/net/xfrm_stat", b"")];
 
-/// What the file says, if it is one of those and was not found.
+/// Content of the file, if it is one of [`FILES`] and was not found.
 ///
 /// # Safety
 ///

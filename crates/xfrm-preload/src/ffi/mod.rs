@@ -37,7 +37,7 @@ fn ours(fd: c_int) -> Option<&'static Slot> {
     slot.verify(|identity| system::is(fd, identity)).then_some(slot)
 }
 
-/// What a call returns: the number, or -1 with the error number set.
+/// Return value of a call: the number, or -1 with the error number set.
 fn answer<T: From<i8>>(outcome: Result<T, c_int>) -> T {
     outcome.unwrap_or_else(|errno| {
         system::set_errno(errno);

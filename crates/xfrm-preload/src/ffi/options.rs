@@ -17,7 +17,7 @@ const LIST_MEMBERSHIPS: c_int = 9;
 const SWITCHES: u32 = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 10 | 1 << 11 | 1 << 12;
 /// `NETLINK_NO_ENOBUFS`.
 pub(super) const NO_ENOBUFS: u32 = 1 << 5;
-/// How many multicast groups a netlink family has at least.
+/// Least number of multicast groups of a netlink family.
 const GROUPS: u32 = 32;
 
 const IP_IPSEC_POLICY: c_int = 16;
@@ -98,7 +98,7 @@ unsafe fn read_number(value: *const c_void, len: socklen_t) -> Result<c_int, c_i
     Ok(unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
-/// What a program wants of IPsec for one socket.
+/// IPsec policy that a program wants for one socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SocketPolicy {
     /// Its packets pass in clear, as those of IKE must.

@@ -241,7 +241,7 @@ fn wait_for_server(fd: c_int, slot: &Slot, flags: c_int) -> Result<(), c_int> {
 ///
 /// # Safety
 ///
-/// What the message points to is as long as it says.
+/// The buffers that the message points to are as long as it says.
 unsafe fn take_note(
     fd: c_int,
     slot: &Slot,

@@ -9,7 +9,7 @@ use super::{answer, dial, exempt, next, ours, socket, system};
 use crate::table::Slot;
 use crate::wire::{self, FIRST_XFRM_TYPE};
 
-/// How long a call waits for the answer, in steps of so many milliseconds: from a kernel it is there
+/// Number of steps, each of [`STEP`] milliseconds, for which a call waits for the answer: from a kernel it is there
 /// when the call returns.
 const STEPS: u32 = 20;
 const STEP: c_int = 5;
@@ -101,7 +101,7 @@ unsafe fn send_bytes(
 
 /// # Safety
 ///
-/// What the message points to is as long as it says.
+/// The buffers that the message points to are as long as it says.
 unsafe fn send_message(fd: c_int, slot: &Slot, message: &msghdr, flags: c_int) -> ssize_t {
     if flags & libc::MSG_OOB != 0 {
         return answer(Err(libc::EOPNOTSUPP));
@@ -196,7 +196,7 @@ fn attempt(slot: &Slot, send: &impl Fn() -> ssize_t) -> Result<ssize_t, c_int> {
     if slot.identity().is_parked() { Err(libc::EPIPE) } else { system::checked(send()) }
 }
 
-/// Whether an error says that the server went.
+/// True if an error says that the server went.
 pub(super) fn is_lost(errno: c_int) -> bool {
     matches!(errno, libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN | libc::ENOTSOCK)
 }

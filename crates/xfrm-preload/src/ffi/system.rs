@@ -51,7 +51,7 @@ pub(super) fn checked<T: PartialEq + From<i8>>(result: T) -> Result<T, c_int> {
     if result == T::from(-1) { Err(errno()) } else { Ok(result) }
 }
 
-/// What the kernel says of a descriptor's file.
+/// Status of a descriptor's file, as the kernel gives it.
 fn status(fd: c_int) -> Option<libc::stat> {
     let before = errno();
     let mut status = MaybeUninit::<libc::stat>::uninit();
@@ -96,7 +96,7 @@ fn timer_interval(fd: c_int) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
-/// Whether a descriptor is that file.
+/// True if a descriptor is that file.
 pub(super) fn is(fd: c_int, identity: Identity) -> bool {
     let found = if identity.is_parked() {
         timer_interval(fd).map(Identity::timer)
@@ -157,7 +157,7 @@ pub(super) fn control(fd: c_int, command: c_int, number: c_int) -> Result<c_int,
     checked(unsafe { next::FCNTL.get()(fd, command, number) })
 }
 
-/// Whether calls on a descriptor are not to wait.
+/// True if calls on a descriptor are not to wait.
 pub(super) fn is_nonblocking(fd: c_int) -> bool {
     control(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
 }
@@ -222,7 +222,7 @@ pub(super) fn effective_user() -> libc::uid_t {
     unsafe { libc::geteuid() }
 }
 
-/// Whether this process has rights that whoever ran its program lacks (setuid, capabilities of its file).
+/// True if this process has rights that whoever ran its program lacks (setuid, capabilities of its file).
 pub(super) fn is_secure() -> bool {
     // SAFETY: takes a number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

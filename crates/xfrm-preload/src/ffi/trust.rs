@@ -1,4 +1,4 @@
-//! Who serves: a server of root or of this process's own user is talked to, and nobody else.
+//! Trust in the server: one of root or of this process's own user is talked to, and nobody else.
 //!
 //! Whoever may make files in the socket's folder can listen there while the gateway is away. What a daemon
 //! says there are keys, and what it hands over are its sockets.
@@ -11,9 +11,9 @@ use super::{dial, system};
 
 /// Room for what people are told: a path and three numbers among words.
 const TEXT_MAX: usize = 512;
-/// Whether they were told of the server that is there now.
+/// True if people were told of the server that is there now.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
-/// What standard error was when the library was loaded: a daemon may put anything else in its place.
+/// Device and inode of standard error at the library's load: a daemon may put anything else in its place.
 static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Notes what standard error is.
@@ -23,7 +23,7 @@ pub(super) fn note_standard_error() {
     STANDARD_ERROR[1].store(inode, Relaxed);
 }
 
-/// Whether the process at the other end of a connection may hear what this one says. If not, people are told,
+/// True if the process at the other end of a connection may hear what this one says. If not, people are told,
 /// once until another one serves.
 pub(super) fn may_hear(server: c_int) -> bool {
     let own = system::effective_user();

@@ -17,7 +17,7 @@ use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// What a test does in a network namespace of its own.
+/// Runs `work` in a network namespace of its own.
 fn in_a_namespace(work: impl FnOnce(&Socket) + Send + 'static) {
     let thread = std::thread::spawn(|| {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -36,7 +36,7 @@ fn in_a_namespace(work: impl FnOnce(&Socket) + Send + 'static) {
     }
 }
 
-/// What the kernel says to a message: why not, or `None`.
+/// Sends a message to the kernel, and returns its refusal or `None`.
 fn ask(socket: &Socket, bytes: &[u8], seq: u32) -> Option<Refusal> {
     assert_eq!(socket.send(bytes, 0).unwrap(), bytes.len());
     loop {
@@ -94,7 +94,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Where the numbers that decide much lie behind the header, and how many bytes they have.
+/// Offsets behind the header of the numbers that decide much, and their sizes in bytes.
 fn fields(kind: Option<Kind>) -> &'static [(usize, usize)] {
     match kind {
         Some(Kind::NewSa | Kind::UpdSa) => {
@@ -280,7 +280,7 @@ fn is_beyond_the_kernel(bytes: &[u8]) -> bool {
         })
 }
 
-/// Whether parser and kernel agree, or why not.
+/// Compares parser and kernel; the error says how they differ.
 fn compare(bytes: &[u8], kernel: Option<&Refusal>) -> Result<&'static str, String> {
     let message = only(bytes);
     match (Request::parse(&message), kernel) {

@@ -11,7 +11,7 @@ use netlink_packet_xfrm as theirs;
 use proptest::prelude::*;
 use theirs::{XfrmAttrs, XfrmMessage};
 
-/// What the other crate makes of a message.
+/// Parses a message with the other crate.
 fn read(built: &Datagram) -> XfrmMessage {
     let message = only(built.as_bytes());
     let body = &message.as_bytes()[HEADER_LEN..];
@@ -106,7 +106,7 @@ fn agree_on_key(one: &ours::Key, bits: u32, bytes: &[u8]) {
     assert_eq!((one.bits(), one.expose()), (bits, bytes));
 }
 
-/// What an SA's attributes say. Which it knows and the other crate does not are left over.
+/// Compares an SA's attributes. Those that the other crate does not know are left out.
 fn agree_on_attributes(sa: &ours::Sa, attributes: &[XfrmAttrs]) {
     for attribute in attributes {
         match attribute {

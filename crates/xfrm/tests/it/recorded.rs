@@ -1,5 +1,5 @@
-//! What iproute2 and a real kernel said to each other (`recorded/ip.txt`, made by `recorded/record.py`),
-//! and what strongSwan and Libreswan ask (`recorded/charon.txt`, `recorded/pluto.txt`, and with Convoy's answers
+//! Recorded messages of iproute2 and a real kernel (`recorded/ip.txt`, made by `recorded/record.py`),
+//! and requests of strongSwan and Libreswan (`recorded/charon.txt`, `recorded/pluto.txt`, and with Convoy's answers
 //! `recorded/charon-on-convoy.txt`, `recorded/pluto-on-convoy.txt`): every datagram is understood, requests mean what
 //! command lines and configurations say, and answers and events are built byte for byte as the kernel
 //! built them.
@@ -52,7 +52,7 @@ fn read(text: &str) -> Vec<Record> {
     records
 }
 
-/// What a kernel of these bytes' time of recording is asked by the one command that has this in it.
+/// Request that the one recorded command with this in it makes of the kernel.
 fn asked(part: &str) -> Request {
     let all = records();
     let mut found = all.iter().filter(|record| record.command.contains(part));
@@ -378,7 +378,7 @@ const CHARON_ON_CONVOY: &str = include_str!("../recorded/charon-on-convoy.txt");
 const PLUTO: &str = include_str!("../recorded/pluto.txt");
 const PLUTO_ON_CONVOY: &str = include_str!("../recorded/pluto-on-convoy.txt");
 
-/// What a daemon asked under the configuration that has this in it.
+/// Requests of a daemon under the configuration that has this in it.
 fn daemon(text: &str, part: &str) -> Vec<Request> {
     let all = read(text);
     let record = all.iter().find(|record| record.command.contains(part)).unwrap();

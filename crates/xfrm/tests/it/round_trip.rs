@@ -1,4 +1,4 @@
-//! What is built parses back to what it was built from, and no bytes make the parser panic.
+//! Built messages parse back to what they were built from, and no bytes make the parser panic.
 
 use crate::common::{only, reply, request};
 use convoy_xfrm::{Address, Datagram, Flags, Messages, Received, Reply, Request};

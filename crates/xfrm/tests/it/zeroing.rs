@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Inspector {
 #[global_allocator]
 static INSPECTOR: Inspector = Inspector;
 
-/// How many blocks with the secret were freed during `work`.
+/// Number of blocks with the secret that were freed during `work`.
 fn found(work: impl FnOnce()) -> usize {
     FOUND.with(|cell| cell.set(Some(0)));
     work();

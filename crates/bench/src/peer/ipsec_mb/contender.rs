@@ -76,7 +76,7 @@ impl<C: Calls> Contender for Peer<C> {
     }
 }
 
-/// Where the ICV of packet `index` goes.
+/// Pointer to the place for the ICV of packet `index`.
 #[inline(always)]
 fn tag_place(
     shape: &Shape,
@@ -164,7 +164,7 @@ fn templates<J: StampedJob>(library: &IpsecMb, suite: Suite) -> Option<[J; 2]> {
     Some([template(Direction::Seal)?, template(Direction::Open)?])
 }
 
-/// What tells the names of interfaces that check their callers from the others.
+/// Suffix of an interface's name: `CHECKED` if it checks its callers, else empty.
 const fn checks_suffix(checks: bool) -> &'static str {
     if checks { CHECKED } else { "" }
 }

@@ -7,7 +7,7 @@ use super::layout::{CIPHER_HASH, DECRYPT, ENCRYPT, HASH_CIPHER, Job, auth, ciphe
 use crate::suite::{ESP_HEADER, Layout as _};
 use crate::workload::{Direction, Packet};
 
-/// What jobs of one suite and direction have in common.
+/// Fields that jobs of one suite and direction share.
 #[derive(Clone)]
 pub(super) struct Shape {
     pub(super) template: Job,
@@ -19,7 +19,7 @@ pub(super) struct Shape {
     union: Union,
 }
 
-/// Where the IV comes from.
+/// Source of the IV.
 #[derive(Clone, Copy)]
 enum Iv {
     /// The packet carries it behind its ESP header.
@@ -28,7 +28,7 @@ enum Iv {
     Nonce,
 }
 
-/// What a job's union holds.
+/// Content of a job's union.
 #[derive(Clone, Copy)]
 enum Union {
     /// Pointers to the MAC's keys.
@@ -107,7 +107,7 @@ impl Shape {
         };
     }
 
-    /// Where the packet's ICV stands.
+    /// Pointer to the packet's ICV.
     #[inline(always)]
     pub(super) const fn icv_of(&self, packet: &Packet, arena: *mut u8) -> *mut u8 {
         arena.wrapping_add(packet.start + self.header + packet.text)

@@ -18,7 +18,7 @@ const GCM: usize = 1024;
 
 /// Everything expanded from the keys of one SA.
 pub(super) struct Material {
-    /// What the pointers point into; its bytes never move.
+    /// Memory that the pointers point into; its bytes never move.
     _store: Arena,
     pub(super) enc: *const c_void,
     pub(super) dec: *const c_void,

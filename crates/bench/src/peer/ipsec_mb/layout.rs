@@ -1,4 +1,4 @@
-//! What intel-ipsec-mb's header says of memory: the job, the manager, and numbers of algorithms.
+//! Memory layouts of intel-ipsec-mb's header: the job, the manager, and numbers of algorithms.
 //!
 //! Written down from the public headers of the versions that [`SUPPORTED`] names. Version 2 appended
 //! fields to the job and to the manager's functions and changed nothing in front of them.
@@ -20,7 +20,7 @@ pub(super) struct Supported {
     pub(super) generation: Generation,
 }
 
-/// Which of the two layouts.
+/// One of the two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generation {
     /// Jobs of 200 bytes, no sessions.

@@ -70,7 +70,7 @@ impl Arch {
         }
     }
 
-    /// Whether it does without VAES, GFNI and SHA-NI.
+    /// True if it does without VAES, GFNI and SHA-NI.
     pub(super) const fn is_type_1(self) -> bool {
         matches!(self, Self::SseType1 | Self::AvxType1 | Self::Avx2Type1 | Self::Avx512Type1)
     }
@@ -118,7 +118,7 @@ pub struct IpsecMb {
     pub(super) generation: Generation,
     version: String,
     arch: String,
-    /// What it was made from.
+    /// Path and architecture that it was made from.
     origin: (PathBuf, Arch),
     library: Library,
 }

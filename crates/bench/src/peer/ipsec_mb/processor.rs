@@ -1,4 +1,4 @@
-//! Which managers a processor can start.
+//! Managers that a processor can start.
 //!
 //! The library's own `init_mb_mgr_*` are no judge: on a processor that lacks what they need, versions up to
 //! 2.0.2 leave the manager's functions unset and run their self-test through them.
@@ -6,7 +6,7 @@
 use super::layout::Generation;
 use super::library::Arch;
 
-/// What the processor says of itself, and which registers the system saves.
+/// Features that the processor reports, and registers that the system saves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Processor {
     /// ECX of leaf 1.
@@ -21,7 +21,7 @@ pub(super) struct Processor {
     saved: u64,
 }
 
-/// Where a feature shows.
+/// Register bits that show a feature.
 #[derive(Clone, Copy)]
 enum Place {
     /// A bit of ECX of leaf 1.
@@ -46,15 +46,15 @@ const SSE: &[Feature] = &[
     ("AES-NI", Place::OneC(25)),
     ("PCLMULQDQ", Place::OneC(1)),
 ];
-/// What `IMB_CPUFLAGS_AVX` adds to it, and what it does not ask: whether the system saves the registers.
+/// Features that `IMB_CPUFLAGS_AVX` adds to it, and one that it does not ask for: the system saves the registers.
 const AVX: &[Feature] = &[
     ("OSXSAVE", Place::OneC(27)),
     ("AVX", Place::OneC(28)),
     ("a system that saves registers of 256 bits", Place::Saved(0b110)),
 ];
-/// What `IMB_CPUFLAGS_AVX2` of version 1 adds to that.
+/// Features that `IMB_CPUFLAGS_AVX2` of version 1 adds to that.
 const AVX2: &[Feature] = &[("AVX2", Place::SevenB(5)), ("BMI2", Place::SevenB(8))];
-/// What version 2 adds to it.
+/// Features that version 2 adds to it.
 const AVX2_V2: &[Feature] = &[("XSAVE", Place::OneC(26))];
 /// `IMB_FEATURE_AVX512_SKX`.
 const AVX512: &[Feature] = &[
@@ -65,19 +65,19 @@ const AVX512: &[Feature] = &[
     ("AVX512VL", Place::SevenB(31)),
     ("a system that saves registers of 512 bits", Place::Saved(0b1110_0110)),
 ];
-/// What type 2 of the SSE managers adds.
+/// Features that type 2 of the SSE managers adds.
 const SHA_NI: &[Feature] = &[("SHA-NI", Place::SevenB(29))];
-/// What type 2 of the AVX2 managers adds.
+/// Features that type 2 of the AVX2 managers adds.
 const TYPE_2: &[Feature] = &[
     ("SHA-NI", Place::SevenB(29)),
     ("VAES", Place::SevenC(9)),
     ("VPCLMULQDQ", Place::SevenC(10)),
     ("GFNI", Place::SevenC(8)),
 ];
-/// What type 2 of the AVX-512 managers adds to that.
+/// Features that type 2 of the AVX-512 managers adds to that.
 const IFMA: &[Feature] = &[("AVX512-IFMA", Place::SevenB(21))];
 
-/// What a kind of manager needs, as the library's header of this generation says (`IMB_CPUFLAGS_*`).
+/// Features that a kind of manager needs, as the library's header of this generation says (`IMB_CPUFLAGS_*`).
 const fn needs(arch: Arch, generation: Generation) -> [&'static [Feature]; 7] {
     let none: &[Feature] = &[];
     let avx2_more = match generation {
@@ -120,7 +120,7 @@ impl Processor {
         Self::default()
     }
 
-    /// What it lacks for a kind of manager; none if that can start.
+    /// Requirement that is missing for a kind of manager; none if that can start.
     pub(super) fn lacks(&self, arch: Arch, generation: Generation) -> Option<&'static str> {
         if arch == Arch::AvxType1 && generation == Generation::V2 {
             return Some("version 1 of the library");

@@ -56,7 +56,7 @@ impl fmt::Display for Version {
 #[error("{0}")]
 pub struct ClientError(String);
 
-/// How far a call on a socket that does not block has come.
+/// State of a call on a socket that does not block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Done; of bytes, so many.
@@ -69,7 +69,7 @@ pub enum Progress {
     Closed,
 }
 
-/// What connections have in common: version and cipher.
+/// Version and cipher that connections share.
 pub struct Client {
     context: Object,
     library: Rc<LibSsl>,

@@ -123,7 +123,7 @@ fn stranger(hub: &Hub, then: impl FnOnce(TcpStream) + Send + 'static) -> JoinHan
     })
 }
 
-/// What a load process does once it was told to set a run up.
+/// Behaviour of a load process once it was told to set a run up.
 type Death = fn(TcpStream);
 
 #[test]

@@ -1,4 +1,4 @@
-//! What load processes count is what servers did.
+//! Load processes count what servers did.
 
 use std::time::Duration;
 

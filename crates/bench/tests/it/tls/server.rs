@@ -12,7 +12,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use convoy_bench::tls::server::Site;
 
-/// What is done with a connection.
+/// Treatment of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// The file is sent.

@@ -9,7 +9,7 @@ use convoy_xfrm::{AllocSpi, Mode, Sa, SaInfo, SaProtocol};
 
 use super::SpiClass;
 
-/// What larval SAs of one kind have alike.
+/// Properties that larval SAs of one kind share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind {
     protocol: SaProtocol,
@@ -38,11 +38,11 @@ pub(super) struct Larval {
     by_time: BTreeSet<(u64, u64)>,
     /// Of acquire events, by their number; the newest last.
     by_event: HashMap<u32, Vec<u64>>,
-    /// Those without an SPI, by kind, whatever their interface (`__find_acq_core`); the newest last.
+    /// SAs without an SPI, by kind, whatever their interface (`__find_acq_core`); the newest last.
     waiting: HashMap<Kind, Vec<u64>>,
-    /// How many there are of a kind for the interface of an identifier (`xfrm_state_find`).
+    /// Number of SAs of a kind for the interface of an identifier (`xfrm_state_find`).
     counts: HashMap<(Kind, u32), usize>,
-    /// How many there are with an SPI, for each worker whose sockets get its packets.
+    /// Number of SAs with an SPI, for each worker whose sockets get their packets.
     with_spi: Vec<usize>,
 }
 
@@ -60,7 +60,7 @@ impl Larval {
         Self { with_spi: vec![0; workers.into()], ..Self::default() }
     }
 
-    /// How many have an SPI of a class, whose divisor is the number of workers.
+    /// Number of SAs with an SPI of a class, whose divisor is the number of workers.
     pub(super) fn with_spi(&self, class: SpiClass) -> usize {
         self.with_spi.get(usize::from(class.remainder())).copied().unwrap_or_default()
     }
@@ -107,22 +107,22 @@ impl Larval {
         }
     }
 
-    /// Whether there is one of an SA's kind for its interface.
+    /// True if there is one of an SA's kind for its interface.
     pub(super) fn has(&self, sa: &Sa) -> bool {
         self.counts.contains_key(&(Kind::of_sa(sa), sa.if_id))
     }
 
-    /// Those of an acquire event, the newest first.
+    /// Numbers of the SAs of an acquire event, the newest first.
     pub(super) fn of_event(&self, seq: u32) -> impl Iterator<Item = u64> {
         self.by_event.get(&seq).into_iter().flatten().rev().copied()
     }
 
-    /// Those of a kind that have no SPI yet, the newest first.
+    /// Numbers of the SAs of a kind that have no SPI yet, the newest first.
     pub(super) fn waiting(&self, kind: &Kind) -> impl Iterator<Item = u64> {
         self.waiting.get(kind).into_iter().flatten().rev().copied()
     }
 
-    /// Those that came in this second or before.
+    /// Numbers of the SAs that came in this second or before.
     pub(super) fn until(&self, time: u64) -> impl Iterator<Item = u64> {
         self.by_time.range(..=(time, u64::MAX)).map(|(_, at)| *at)
     }

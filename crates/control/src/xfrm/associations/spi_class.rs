@@ -26,7 +26,7 @@ impl SpiClass {
         Self { remainder: (spi.get() % divisor as u32) as u16, divisor }
     }
 
-    /// What they leave.
+    /// SPI modulo the divisor, the same for all of the class.
     #[must_use]
     pub const fn remainder(self) -> u16 {
         self.remainder

@@ -1,16 +1,16 @@
-//! What is kept of one SA beside its message, in 128 bytes that never lie on two pages of memory.
+//! State kept of one SA beside its message, in 128 bytes that never lie on two pages of memory.
 
 use sha2::{Digest as _, Sha256};
 
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::selector::Direction;
 
-use crate::lease::RecordId;
+use crate::lease::{RecordId, direction_of, number_of};
 
 /// Bytes of a cell.
 pub(super) const CELL: usize = 128;
 
-/// How far an SA has come.
+/// Progress of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::xfrm) struct Cell {
     /// Of the SA: later ones have higher numbers. No two have the same.
@@ -25,7 +25,7 @@ pub(in crate::xfrm) struct Cell {
     pub(in crate::xfrm) counts: Counts,
 }
 
-/// What an SA's counters say.
+/// Values of an SA's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::xfrm) struct Counts {
     packets: u64,
@@ -84,10 +84,7 @@ impl Cell {
     pub(super) fn encode(&self) -> [u8; CELL] {
         let mut bytes = [0; CELL];
         let (numbers, rest) = bytes.split_at_mut(16);
-        let direction: u64 = match self.direction {
-            Direction::Outbound => 1,
-            Direction::Inbound => 2,
-        };
+        let direction = u64::from(number_of(self.direction));
         for (into, number) in
             numbers.as_chunks_mut::<8>().0.iter_mut().zip([self.serial, direction])
         {
@@ -124,11 +121,7 @@ impl Cell {
         }
         let (serial, rest) = said.split_first_chunk::<8>()?;
         let (direction, rest) = rest.split_first_chunk::<8>()?;
-        let direction = match u64::from_le_bytes(*direction) {
-            1 => Direction::Outbound,
-            2 => Direction::Inbound,
-            _ => return None,
-        };
+        let direction = direction_of(u64::from_le_bytes(*direction))?;
         let (key, rest) = rest.split_first_chunk::<32>()?;
         let mut numbers = rest.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         let mut next = || numbers.next().unwrap_or_default();

@@ -43,7 +43,7 @@ impl Keep {
         }
     }
 
-    /// What goes leaves room behind, so that this fails only with the file itself.
+    /// Removes an entry. It leaves room behind, so that this fails only with the file itself.
     pub(in crate::xfrm) fn remove(&mut self, kind: Kind, id: u64) {
         if let Err(error) = self.journal.remove(kind, id) {
             tracing::error!("{kind:?} {id} comes back when the gateway starts again: {error}");

@@ -1,11 +1,11 @@
-//! Why nothing can be kept, and what to do.
+//! Errors of a folder that can keep nothing, with what to do.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::folder::Open;
 
-/// Why a folder cannot keep what daemons negotiated.
+/// A folder cannot keep the state that daemons negotiated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeepError {
@@ -23,7 +23,7 @@ pub enum KeepError {
     OfOthers {
         /// The folder.
         path: PathBuf,
-        /// What is in it.
+        /// Name of an entry in it that no gateway made.
         name: String,
     },
     /// Other users can write to it, or put another one in its place.
@@ -31,17 +31,17 @@ pub enum KeepError {
     Open {
         /// The folder.
         path: PathBuf,
-        /// What they can change.
+        /// Folder or link on the way to it that they can change.
         open: Open,
     },
     /// The operating system refused.
-    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("{what} {}: {}", .path.display(), convoy_host::describe_io(.source))]
     Io {
-        /// What was tried.
+        /// Operation that failed, in words.
         what: &'static str,
         /// On which path.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         source: io::Error,
     },
 }

@@ -20,13 +20,13 @@ const HEADER: usize = 16;
 const RECORD_MAX: usize = 1 << 20;
 /// Blank bytes that are worth no new file.
 const BLANK_MIN: u64 = 1 << 20;
-/// What the first record says: which form the others have.
+/// Version of the records' form, as the first record says it.
 const VERSION: u64 = 1;
 
 const BLANK: u8 = 0;
 const HEAD: u8 = 1;
 
-/// What a record is of.
+/// Subject of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(in crate::xfrm) enum Kind {
@@ -34,7 +34,7 @@ pub(in crate::xfrm) enum Kind {
     Sa = 2,
     /// A policy, by its index.
     Policy = 3,
-    /// What lives before closed, and this one has no policies for, stays closed.
+    /// Networks that lives before closed, and this one has no policies for, stay closed.
     Closed = 4,
 }
 
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// Where the first record is: version and hash key.
+/// Position of the first record: version and hash key.
 const HEAD_PLACE: Place = Place { at: 0, len: 8 + 32 };
 
 /// A record that was found.
@@ -73,18 +73,18 @@ pub(in crate::xfrm) struct Found {
     pub(in crate::xfrm) message: Zeroizing<Vec<u8>>,
 }
 
-/// What a journal said when it was opened.
+/// Content of a journal when it was opened.
 #[derive(Debug)]
 pub(in crate::xfrm) struct Loaded {
     pub(in crate::xfrm) hash: HashKey,
     /// In the order in which they were written.
     pub(in crate::xfrm) records: Vec<Found>,
     pub(in crate::xfrm) earlier: Earlier,
-    /// Whether nothing that was there could be used.
+    /// True if nothing that was there could be used.
     pub(in crate::xfrm) is_fresh: bool,
 }
 
-/// What is there of an earlier life.
+/// State that was found of an earlier life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Earlier {
     /// There was none.
@@ -139,7 +139,7 @@ fn record(kind: u8, id: u64, message: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     Some(bytes)
 }
 
-/// What stands at the beginning of `bytes`, if it is whole: its kind, and the length it says.
+/// Record at the beginning of `bytes`, if it is whole: its kind, its length and its content.
 fn read(bytes: &[u8]) -> Option<(u8, u32, &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
     let [kind, 0, 0, 0, a, b, c, d, check @ ..] = *header else { return None };
@@ -153,7 +153,7 @@ fn read(bytes: &[u8]) -> Option<(u8, u32, &[u8])> {
     (sum(kind, len, parts) == check).then_some((kind, len, held))
 }
 
-/// Whether what no record begins with is what a process leaves that is killed while it writes one.
+/// True if bytes that begin with no record are the rest of one that a killed process was writing.
 fn is_torn(rest: &[u8]) -> bool {
     let Some((header, held)) = rest.split_first_chunk::<HEADER>() else { return true };
     let [_, _, _, _, a, b, c, d, ..] = *header;
@@ -233,7 +233,7 @@ impl Journal {
         Ok((journal, Loaded { hash, records: Vec::new(), earlier, is_fresh: true }))
     }
 
-    /// Whether there are no SAs and no policies.
+    /// Returns true if there are no SAs and no policies.
     pub(in crate::xfrm) fn is_empty(&self) -> bool {
         self.entries.keys().all(|(kind, _)| *kind == Kind::Closed)
     }
@@ -241,7 +241,7 @@ impl Journal {
     /// Keeps a message in the place of what had its name.
     ///
     /// # Errors
-    /// When it cannot be written; what had its name is kept then.
+    /// Fails if it cannot be written; what had its name is kept then.
     pub(in crate::xfrm) fn put(&mut self, kind: Kind, id: u64, message: &[u8]) -> io::Result<()> {
         self.medium.look()?;
         let record = record(kind as u8, id, message).ok_or(io::ErrorKind::FileTooLarge)?;

@@ -37,7 +37,7 @@ struct Shared {
 struct State {
     numbers: Numbers,
     is_stopping: bool,
-    /// Why the last look could not be written.
+    /// Error of the last look, if it could not be written.
     failure: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Keeper {
     /// Keeps the numbers of an SA from now on; see [`Numbers::admit`].
     ///
     /// # Errors
-    /// When they cannot be written; then none was granted.
+    /// Fails if they cannot be written; then none was granted.
     pub(in crate::xfrm) fn admit(
         &self,
         admission: Admission,
@@ -75,7 +75,7 @@ impl Keeper {
         self.0.shared.lock().numbers.bury_others();
     }
 
-    /// Why numbers cannot be written at present, if so.
+    /// Reason that numbers cannot be written at present, if there is one.
     pub(in crate::xfrm) fn failure(&self) -> Option<String> {
         self.0.shared.lock().failure.clone()
     }
@@ -130,7 +130,7 @@ impl Shared {
             }
             let outcome = state.numbers.tick(all);
             pause = began.elapsed().saturating_mul(SHARE).clamp(TICK, LONGEST_TICK);
-            let failure = outcome.err().map(|error| crate::site::describe_io(&error));
+            let failure = outcome.err().map(|error| convoy_host::describe_io(&error));
             match (&state.failure, &failure) {
                 (None, Some(error)) => tracing::error!(
                     "numbers of SAs cannot be written, and packets are dropped when those granted are \

@@ -115,7 +115,7 @@ impl Medium for Leaf {
     }
 }
 
-/// Why nothing is kept any more, and what to do.
+/// Folder or file is not the one it was: nothing is kept any more. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: start the gateway anew, and have IKE daemons make new SAs")]
 struct Lost(Difference);

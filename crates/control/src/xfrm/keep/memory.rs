@@ -57,7 +57,7 @@ fn apply(files: &mut [Vec<u8>; 2], step: &Step, part: usize) {
 }
 
 impl Memory {
-    /// What is kept here.
+    /// Opens the files in this memory.
     pub(in crate::xfrm) fn open(&self) -> Keep {
         self.open_with(None)
     }
@@ -68,7 +68,7 @@ impl Memory {
         Keep::from_media(None, Box::new(journal), Box::new(numbers), words).unwrap()
     }
 
-    /// What a process leaves that is killed now. What it still writes does not come here.
+    /// Files that a process leaves that is killed now. Its later writes do not come here.
     pub(in crate::xfrm) fn killed(&self) -> Self {
         Self::holding(self.0.lock().unwrap().now.clone())
     }
@@ -77,12 +77,12 @@ impl Memory {
         Self(Arc::new(Mutex::new(Files { start: now.clone(), now, ..Files::default() })))
     }
 
-    /// How many steps were made.
+    /// Number of steps made.
     pub(in crate::xfrm) fn steps(&self) -> usize {
         self.0.lock().unwrap().steps.len()
     }
 
-    /// What it leaves that is killed in this step, for each byte that the step may have come to.
+    /// Files that a process leaves that is killed in this step, for each byte that the step may have come to.
     pub(in crate::xfrm) fn killed_in(&self, step: usize) -> Vec<Self> {
         let files = self.0.lock().unwrap();
         let mut before = files.start.clone();
@@ -101,7 +101,7 @@ impl Memory {
         (0..parts).map(torn).collect()
     }
 
-    /// What the journal says when it is opened, and the cells.
+    /// Records of the journal when it is opened, and the bytes of the cells.
     pub(in crate::xfrm) fn records(&self) -> (Vec<(u64, Vec<u8>)>, Vec<u8>) {
         let (_, loaded) = Journal::open(Box::new(Leaf::journal(self))).unwrap();
         let all = loaded.records.iter().map(|found| (found.id, found.message.to_vec()));
@@ -126,7 +126,7 @@ impl Memory {
         self.0.lock().unwrap().watched = Some(watched);
     }
 
-    /// What it said in these steps.
+    /// Answers of the picture at these steps.
     pub(in crate::xfrm) fn watched(&self) -> Vec<bool> {
         self.0.lock().unwrap().watched.take().unwrap().seen
     }

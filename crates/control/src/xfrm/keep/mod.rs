@@ -1,4 +1,4 @@
-//! What daemons negotiated survives a restart, in memory: no key reaches a disk, and no nonce is used
+//! State that daemons negotiated survives a restart, in memory: no key reaches a disk, and no nonce is used
 //! twice.
 //!
 //! A folder on tmpfs or ramfs holds
@@ -56,13 +56,14 @@ pub(super) use journal::{Found, Journal, Kind};
 pub(super) use keeper::Keeper;
 use medium::Leaf;
 pub(super) use medium::Medium;
-pub(super) use numbers::{Admission, Kept, Past, Way};
+pub(super) use numbers::{Admission, Kept, Numbering, Past};
 pub use words::Words;
+
+use convoy_host::Lockable;
 
 use crate::folder;
 use crate::held::{Held, LOCK, NotTaken};
 use crate::lease::HashKey;
-use crate::lock::Lockable;
 
 /// `RAMFS_MAGIC`, which nix has no name for.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
@@ -79,7 +80,7 @@ pub struct Keep {
     pub(super) past: Before,
 }
 
-/// What an earlier life left.
+/// State that an earlier life left.
 #[derive(Debug)]
 pub(super) struct Before {
     /// By which keys have their names in cells.
@@ -90,7 +91,7 @@ pub(super) struct Before {
     /// By serial number.
     pub(super) cells: HashMap<u64, Past>,
     pub(super) earlier: Earlier,
-    /// Whether it left closed what it had no policies for.
+    /// True if it left networks closed that it had no policies for.
     pub(super) is_closed: bool,
 }
 
@@ -147,7 +148,7 @@ impl Keep {
     /// nothing is kept, unless it is to say that nothing was (`says_so`).
     ///
     /// # Errors
-    /// When it cannot be written; what is kept is then as after a crash, which is safe.
+    /// Fails if it cannot be written; what is kept is then as after a crash, which is safe.
     pub(super) fn finish(mut self, says_so: bool) -> io::Result<()> {
         self.keeper.finish()?;
         if self.journal.is_empty() && !says_so {
@@ -205,7 +206,7 @@ impl Folder {
         }
     }
 
-    /// Whether keys may be here: in memory, and for this user alone.
+    /// Checks that keys may be here: in memory, and for this user alone.
     fn check(path: &Path) -> Result<(), KeepError> {
         let kind = statfs(path).map_err(|errno| failed("cannot look at", path)(errno.into()))?;
         if ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind.filesystem_type()) {

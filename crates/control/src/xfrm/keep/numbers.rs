@@ -24,7 +24,7 @@ const AHEAD_MAX: u64 = 1 << 25;
 /// Keys that are remembered after their SAs went.
 pub(super) const DEAD_MAX: usize = 1 << 15;
 
-/// Where an SA's numbers are kept.
+/// Place of an SA's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::xfrm) struct Kept {
     cell: u32,
@@ -37,13 +37,13 @@ pub(in crate::xfrm) struct Kept {
 pub(in crate::xfrm) struct Admission {
     pub(in crate::xfrm) key: RecordId,
     pub(in crate::xfrm) counters: Arc<SaCounters>,
-    pub(in crate::xfrm) way: Way,
+    pub(in crate::xfrm) way: Numbering,
 }
 
-/// What it numbers.
+/// Packets whose numbers are kept.
 #[derive(Debug)]
-pub(in crate::xfrm) enum Way {
-    /// What it sends.
+pub(in crate::xfrm) enum Numbering {
+    /// Packets that the SA sends.
     Outbound {
         lease: Arc<Lease>,
         /// The lowest number that it may use next.
@@ -51,7 +51,7 @@ pub(in crate::xfrm) enum Way {
         /// The first number that it can never use.
         limit: u64,
     },
-    /// What it receives: floors are in the counters.
+    /// Packets that the SA receives: floors are in the counters.
     Inbound,
 }
 
@@ -66,7 +66,7 @@ struct Live {
     cell: Cell,
     counters: Arc<SaCounters>,
     numbered: Numbered,
-    /// Whether the cell says what is not written yet.
+    /// True if the cell holds values that are not written yet.
     is_due: bool,
 }
 
@@ -106,7 +106,7 @@ impl Live {
         }
     }
 
-    /// What the cell says is written.
+    /// Notes that the cell is written, and grants the numbers of an outbound SA.
     fn written(&mut self) {
         if !std::mem::take(&mut self.is_due) {
             return;
@@ -144,7 +144,7 @@ pub(super) struct Numbers {
     /// these may write to the cell's words.
     dead: VecDeque<(u32, Weak<SaCounters>)>,
     free: Vec<u32>,
-    /// How many cells there are.
+    /// Number of cells.
     count: u32,
     next_serial: u64,
 }
@@ -203,13 +203,13 @@ impl Numbers {
         let at = place.map_or_else(|| self.free_cell(), |past| past.at);
         let serial = place.map_or(self.next_serial, |past| past.cell.serial);
         let (direction, sequence, room, numbered) = match way {
-            Way::Outbound { lease, first, limit } => {
+            Numbering::Outbound { lease, first, limit } => {
                 let wanted = first.saturating_add(2 * BLOCK).min(limit).max(lease.granted());
                 let used_before = lease.used().get();
                 let numbered = Numbered::Outbound { lease, limit, used_before };
                 (Direction::Outbound, wanted, 0, numbered)
             }
-            Way::Inbound => {
+            Numbering::Inbound => {
                 let (edge, packets) = (counters.floor.get().get(), counters.usage.packets.get());
                 let start = Progress { edge, packets, covered: packets };
                 let pace = LEAST_ALLOWANCE;
@@ -288,7 +288,7 @@ impl Numbers {
     /// Looks at all SAs and writes what must be written.
     ///
     /// # Errors
-    /// When it cannot; then nothing was granted, and the next tick tries again.
+    /// Fails if it cannot write; then nothing was granted, and the next tick tries again.
     pub(super) fn tick(&mut self, all: bool) -> io::Result<()> {
         self.medium.look()?;
         self.live.values_mut().for_each(|live| live.look(all));
@@ -370,7 +370,7 @@ mod tests {
         let (mut numbers, _) = Numbers::open(medium, None, true).unwrap();
         let admit = |numbers: &mut Numbers| {
             let counters = Arc::<SaCounters>::default();
-            let (key, way) = (RecordId::from_bytes([7; 32]), Way::Inbound);
+            let (key, way) = (RecordId::from_bytes([7; 32]), Numbering::Inbound);
             let admission = Admission { key, counters: counters.clone(), way };
             (numbers.admit(admission, None).unwrap(), counters)
         };
@@ -398,7 +398,7 @@ mod tests {
         let inbound = || Admission {
             key: RecordId::from_bytes([7; 32]),
             counters: Arc::default(),
-            way: Way::Inbound,
+            way: Numbering::Inbound,
         };
         let (mut first, _) = open(&memory, true);
         for _ in 0..DEAD_MAX + 3 {

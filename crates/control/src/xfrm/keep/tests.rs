@@ -96,7 +96,7 @@ fn what_went_is_wiped_where_it_stood() {
     assert!(holds(b"the third secret"));
 }
 
-/// What is alive is a small part of what was ever written.
+/// Live records are a small part of all that were ever written.
 #[test]
 fn a_journal_stays_small_and_keeps_its_order() {
     let memory = Memory::default();
@@ -179,7 +179,7 @@ fn a_second_gateway_is_refused_also_when_the_lock_file_was_deleted() {
     open(&path).unwrap();
 }
 
-/// What somebody does to a folder under a running gateway.
+/// Change made to a folder under a running gateway.
 type Damage = fn(&Path);
 
 /// Seen before: what was granted and written to files without names was found by no later life.
@@ -214,7 +214,7 @@ fn a_folder_that_is_emptied_or_replaced_takes_nothing_more_and_it_is_said() {
         let path = folder.path().join("state");
         let keep = open(&path).unwrap();
         let admit = || {
-            let (key, way) = (crate::lease::RecordId::from_bytes([7; 32]), Way::Inbound);
+            let (key, way) = (crate::lease::RecordId::from_bytes([7; 32]), Numbering::Inbound);
             keep.keeper.admit(Admission { key, counters: Arc::default(), way }, None)
         };
         admit().unwrap();

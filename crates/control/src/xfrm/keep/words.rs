@@ -17,13 +17,13 @@ pub trait Words: fmt::Debug + Send {
     /// now, and nothing was stored yet.
     ///
     /// # Errors
-    /// When the file of this life cannot take the other one's place.
+    /// Fails if the file of this life cannot take the other one's place.
     fn begin(&mut self) -> io::Result<()>;
 
     /// The pair of a number, to be stored to from now on.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// Fails if there is no room for it.
     fn pair(&mut self, number: u32) -> io::Result<[&'static AtomicU64; 2]>;
 }
 

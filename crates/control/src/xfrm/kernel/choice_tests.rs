@@ -1,4 +1,4 @@
-//! Which of several SAs the packets of a policy go through.
+//! Choice of one of several SAs for the packets of a policy.
 
 use std::net::IpAddr;
 
@@ -16,9 +16,9 @@ use super::tests::{
 
 const OTHER: [u8; 4] = [192, 0, 2, 3];
 
-/// What becomes of a packet.
+/// Outcome for a packet.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
+enum Handling {
     /// It goes through the SA of this SPI.
     Through(u32),
     /// It waits for an SA.
@@ -26,14 +26,14 @@ enum Way {
     Dropped,
 }
 
-fn way(published: &Published, flow: &FlowKey) -> Way {
+fn way(published: &Published, flow: &FlowKey) -> Handling {
     let picture = published.current();
     let decision = picture.spd().lookup(Direction::Outbound, flow).unwrap();
     let PolicyAction::Protect { reqid } = decision.action else { panic!("{decision:?}") };
     match picture.outbound_to(reqid, flow) {
-        Some(owner) => Way::Through(picture.outbound(owner.slot).unwrap().spi.get()),
-        None if picture.is_on_demand(reqid) => Way::Waits,
-        None => Way::Dropped,
+        Some(owner) => Handling::Through(picture.outbound(owner.slot).unwrap().spi.get()),
+        None if picture.is_on_demand(reqid) => Handling::Waits,
+        None => Handling::Dropped,
     }
 }
 
@@ -55,29 +55,29 @@ fn a_policy_that_names_an_spi_takes_no_other_sa() {
     add(&mut kernel, outbound(1, 1)).unwrap();
     put(&mut kernel, naming(1)).unwrap();
     add(&mut kernel, outbound(2, 2)).unwrap();
-    assert_eq!(used(), Way::Through(1), "the peer has not got the new one yet");
+    assert_eq!(used(), Handling::Through(1), "the peer has not got the new one yet");
     put(&mut kernel, naming(2)).unwrap();
-    assert_eq!(used(), Way::Through(2));
+    assert_eq!(used(), Handling::Through(2));
     add(&mut kernel, outbound(3, 3)).unwrap();
-    assert_eq!(used(), Way::Through(2));
+    assert_eq!(used(), Handling::Through(2));
     delete(&mut kernel, &outbound(2, 2));
-    assert_eq!(used(), Way::Waits, "the others are not of its SPI");
+    assert_eq!(used(), Handling::Waits, "the others are not of its SPI");
     add(&mut kernel, outbound(2, 4)).unwrap();
-    assert_eq!(used(), Way::Through(2), "as after a move");
+    assert_eq!(used(), Handling::Through(2), "as after a move");
     // A policy that names none takes the newest.
     put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
-    assert_eq!(used(), Way::Through(2));
+    assert_eq!(used(), Handling::Through(2));
     add(&mut kernel, outbound(5, 5)).unwrap();
-    assert_eq!(used(), Way::Through(5));
+    assert_eq!(used(), Handling::Through(5));
     // The SA may come behind its policy.
     put(&mut kernel, naming(9)).unwrap();
-    assert_eq!(used(), Way::Waits);
+    assert_eq!(used(), Handling::Waits);
     add(&mut kernel, outbound(9, 9)).unwrap();
     add(&mut kernel, outbound(10, 10)).unwrap();
-    assert_eq!(used(), Way::Through(9));
+    assert_eq!(used(), Handling::Through(9));
 }
 
-/// What a policy asked for goes with it.
+/// An SPI is asked for no longer than the policy that names it exists.
 #[test]
 fn a_policy_that_went_names_nothing_any_more() {
     let (mut kernel, published) = kernel();
@@ -89,9 +89,9 @@ fn a_policy_that_went_names_nothing_any_more() {
         Addresses::Networks { source: network(1, 16), destination: network(0, 8) };
     put(&mut kernel, whole).unwrap();
     put(&mut kernel, naming(7)).unwrap();
-    assert_eq!(way(&published, &flow(true)), Way::Waits);
+    assert_eq!(way(&published, &flow(true)), Handling::Waits);
     ask(&mut kernel, Request::DelPolicy(Box::new(name_of(&naming(7)))), 0).unwrap();
-    assert_eq!(way(&published, &flow(true)), Way::Through(1));
+    assert_eq!(way(&published, &flow(true)), Handling::Through(1));
 }
 
 /// Policies of one reqid may name different SAs, as while a daemon replaces a key: one after the other.
@@ -116,16 +116,16 @@ fn each_policy_uses_the_sa_that_it_names() {
     for (n, spi) in [(2, 1), (3, 2), (4, 3), (5, 0)] {
         put(&mut kernel, to(n, spi)).unwrap();
     }
-    let through = Way::Through;
-    assert_eq!(used(ns), [through(1), through(2), Way::Waits, through(2)]);
+    let through = Handling::Through;
+    assert_eq!(used(ns), [through(1), through(2), Handling::Waits, through(2)]);
     add(&mut kernel, outbound(3, 3)).unwrap();
     assert_eq!(used(ns), [through(1), through(2), through(3), through(3)]);
     put(&mut kernel, to(2, 3)).unwrap();
     assert_eq!(used(ns), [through(3), through(2), through(3), through(3)]);
     delete(&mut kernel, &outbound(2, 2));
-    assert_eq!(used(ns), [through(3), Way::Waits, through(3), through(3)]);
+    assert_eq!(used(ns), [through(3), Handling::Waits, through(3), through(3)]);
     delete(&mut kernel, &outbound(3, 3));
-    assert_eq!(used(ns), [Way::Waits, Way::Waits, Way::Waits, through(1)]);
+    assert_eq!(used(ns), [Handling::Waits, Handling::Waits, Handling::Waits, through(1)]);
     for n in ns {
         let name = name_of(&to(n, 0));
         ask(&mut kernel, Request::DelPolicy(Box::new(name)), 0).unwrap();
@@ -188,13 +188,13 @@ fn hosts_that_share_a_reqid_in_transport_mode_have_their_own_sas() {
         add(&mut kernel, transport(HERE, peer, spi)).unwrap();
     }
     let used = |peer| way(&published, &between(peer));
-    assert_eq!((used(THERE), used(OTHER)), (Way::Through(1), Way::Through(2)));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Through(1), Handling::Through(2)));
     // One of them gets a new key, and later none.
     add(&mut kernel, transport(HERE, THERE, 3)).unwrap();
-    assert_eq!((used(THERE), used(OTHER)), (Way::Through(3), Way::Through(2)));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Through(3), Handling::Through(2)));
     delete(&mut kernel, &transport(HERE, THERE, 3));
     delete(&mut kernel, &transport(HERE, THERE, 1));
-    assert_eq!((used(THERE), used(OTHER)), (Way::Waits, Way::Through(2)));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Waits, Handling::Through(2)));
 }
 
 #[test]
@@ -203,22 +203,22 @@ fn a_policy_for_many_hosts_in_transport_mode_takes_the_sa_of_a_packets_hosts() {
     let used = |peer| way(&published, &between(peer));
     add(&mut kernel, transport(HERE, THERE, 1)).unwrap();
     put(&mut kernel, to([192, 0, 2, 0], 24, None)).unwrap();
-    assert_eq!((used(THERE), used(OTHER)), (Way::Through(1), Way::Waits));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Through(1), Handling::Waits));
     add(&mut kernel, transport(HERE, OTHER, 2)).unwrap();
     add(&mut kernel, transport(HERE, OTHER, 3)).unwrap();
-    assert_eq!((used(THERE), used(OTHER)), (Way::Through(1), Way::Through(3)));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Through(1), Handling::Through(3)));
     // A policy for one of them names an SA for itself alone.
     put(&mut kernel, to(OTHER, 32, Some(2))).unwrap();
-    assert_eq!((used(THERE), used(OTHER)), (Way::Through(1), Way::Through(2)));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Through(1), Handling::Through(2)));
     ask(&mut kernel, Request::DelPolicy(Box::new(name_of(&to(OTHER, 32, Some(2))))), 0).unwrap();
-    assert_eq!(used(OTHER), Way::Through(3));
+    assert_eq!(used(OTHER), Handling::Through(3));
     put(&mut kernel, to([192, 0, 2, 0], 24, Some(2))).unwrap();
-    assert_eq!((used(THERE), used(OTHER)), (Way::Waits, Way::Through(2)));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Waits, Handling::Through(2)));
     put(&mut kernel, to([192, 0, 2, 0], 24, None)).unwrap();
     for (peer, spi) in [(THERE, 1), (OTHER, 2), (OTHER, 3)] {
         delete(&mut kernel, &transport(HERE, peer, spi));
     }
-    assert_eq!((used(THERE), used(OTHER)), (Way::Waits, Way::Waits));
+    assert_eq!((used(THERE), used(OTHER)), (Handling::Waits, Handling::Waits));
 }
 
 /// As a kernel: whose packets come by an SA of the right reqid and mode is let in, whatever its addresses.

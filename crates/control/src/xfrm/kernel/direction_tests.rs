@@ -160,6 +160,7 @@ fn an_sa_that_is_added_again_takes_the_higher_number() {
     }
     add(&mut kernel, outbound(1, 1)).unwrap();
     let lease = outbounds(&published)[0].lease.clone();
-    let counter = SequenceCounter::claim(lease, SeqNum::new(1), SequenceLimits::new(false));
+    let counter =
+        SequenceCounter::claim(lease.as_arc().clone(), SeqNum::new(1), SequenceLimits::new(false));
     assert_eq!(counter.unwrap().next().unwrap().number(), SeqNum::new(9_000_001));
 }

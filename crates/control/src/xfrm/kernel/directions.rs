@@ -1,4 +1,4 @@
-//! Which way the packets of SAs go.
+//! Direction of the packets of SAs.
 //!
 //! Daemons need not say it. A kernel needs no answer, for it looks SAs up by their addresses; workers do, and an SA
 //! that is used both ways would give nonces twice. Mostly the host's addresses say it. Where neither end is here,
@@ -9,16 +9,16 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use convoy_ipsec::selector::Direction;
-use convoy_xfrm::{Datagram, Group, Sa, SaDirection, SaInfo};
+use convoy_xfrm::{Datagram, Group, Sa, SaInfo};
 
 use super::Kernel;
 use super::events::expiry;
 use super::sas::describe;
 use crate::xfrm::Moment;
-use crate::xfrm::plane::{Course, refresh};
+use crate::xfrm::plane::{Course, direction_of, refresh};
 
 impl Kernel {
-    /// Which way an SA's packets go: as it says, or as the host's addresses do, or its key's last SA, or policies and
+    /// Direction of an SA's packets: as it says, or as the host's addresses do, or its key's last SA, or policies and
     /// other SAs. One whose SPI was chosen here receives.
     pub(super) fn course(&self, sa: &Sa, is_larval: bool) -> Course {
         self.course_of(sa, is_larval, &mut |address| self.host.is_local(address))
@@ -34,14 +34,14 @@ impl Kernel {
         let source_is_here = is_local(source);
         let known = |direction| Course { direction, is_guess: false, source_is_here };
         if let Some(direction) = sa.direction {
-            return known(direction);
+            return known(direction_of(direction));
         }
         if is_larval {
-            return known(SaDirection::In);
+            return known(Direction::Inbound);
         }
         match (is_local(destination), source_is_here) {
-            (true, false) => return known(SaDirection::In),
-            (false, true) => return known(SaDirection::Out),
+            (true, false) => return known(Direction::Inbound),
+            (false, true) => return known(Direction::Outbound),
             _ => {}
         }
         if let Some(direction) = self.plane.remembered(sa).or_else(|| self.plane.said_of(sa)) {
@@ -49,8 +49,8 @@ impl Kernel {
         }
         match source_is_here {
             // Both ends are here.
-            true => known(SaDirection::Out),
-            false => Course { direction: SaDirection::In, is_guess: true, source_is_here },
+            true => known(Direction::Outbound),
+            false => Course { direction: Direction::Inbound, is_guess: true, source_is_here },
         }
     }
 
@@ -110,7 +110,8 @@ impl Kernel {
         let mut is_local =
             |address| *known.entry(address).or_insert_with(|| host.is_local(address));
         let course = self.course_of(&found.sa, false, &mut is_local);
-        if self.has_received(number) || (!course.is_guess && course.direction == SaDirection::In) {
+        if self.has_received(number) || (!course.is_guess && course.direction == Direction::Inbound)
+        {
             self.confirm(number);
             return None;
         }

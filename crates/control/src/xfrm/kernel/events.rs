@@ -1,4 +1,4 @@
-//! What workers and time tell, as daemons hear it.
+//! Events of workers and of time, as daemons hear them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use super::sas::describe;
 use crate::xfrm::plane::refresh;
 use crate::xfrm::{LARVAL_SECONDS, Moment};
 
-/// What became of an event.
+/// Outcome of an event.
 #[derive(Debug)]
 pub enum Told {
     /// Daemons are to hear this.
@@ -41,7 +41,7 @@ impl Kernel {
         }
     }
 
-    /// What time brings about: larval SAs end. To be called about once a second.
+    /// Ends larval SAs whose time is over, and returns the events of it. To be called about once a second.
     pub fn tick(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
         let ended = self.associations.expire_larval(at.unix());
         ended.iter().filter_map(|sa| expiry(sa, true)).collect()

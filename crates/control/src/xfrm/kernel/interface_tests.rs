@@ -132,8 +132,8 @@ fn an_identifier_without_an_interface_is_refused() {
     assert!(published.current().spd_of(OWN).unwrap().is_empty());
 }
 
-/// What an interface had in an earlier life it has again, whatever its place in the site file; what has no
-/// interface any more is gone, and daemons are told.
+/// SAs and policies of an interface come back after a restart, whatever its place in the site file; those of one that
+/// is gone are lost, and daemons are told.
 #[test]
 fn what_outlives_the_gateway_finds_its_interface_again() {
     let memory = Memory::default();
@@ -173,7 +173,7 @@ fn peers_of_tunnels_are_told_once() {
     assert!(kernel.peers(0).is_empty());
 }
 
-/// What was logged.
+/// Text that was logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

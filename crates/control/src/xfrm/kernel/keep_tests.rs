@@ -54,11 +54,11 @@ fn flush_sas() -> Request {
     Request::FlushSa(FlushSa { protocol: ProtocolFilter::default(), ..FlushSa::default() })
 }
 
-/// What a worker does: takes a counter for all its life.
+/// Takes a counter for all its life, as a worker does.
 fn claim(published: &Published, spi: u32) -> SequenceCounter {
     let spec = outbounds(published).into_iter().find(|sa| sa.spi.get() == spi).unwrap();
     let limits = SequenceLimits::new(spec.esn);
-    SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits).unwrap()
+    SequenceCounter::claim(spec.lease.as_arc().clone(), SeqNum::new(1), limits).unwrap()
 }
 
 /// Takes numbers as they are granted, and returns the first and the last one.
@@ -337,7 +337,7 @@ impl Mapped {
     }
 }
 
-/// What workers say themselves needs no margin, and only of the SA that it was said of.
+/// Edges that workers write themselves need no margin, and count for the SA alone that they were written of.
 #[test]
 fn what_was_received_is_known_exactly_where_workers_can_write_it() {
     let memory = Memory::default();
@@ -399,7 +399,7 @@ impl Words for Watched {
     }
 }
 
-/// Who is killed when the edges of the life before are gone must have them in the cells.
+/// A process that is killed when the edges of the life before are gone must have them in the cells.
 #[test]
 fn edges_of_the_life_before_are_in_the_cells_before_they_are_forgotten() {
     let memory = Memory::default();
@@ -459,7 +459,7 @@ fn what_comes_is_in_the_journal_before_workers_see_it() {
     quiet(&mut || drop(ask(&mut kernel, request.take().unwrap(), 0).unwrap()), has_policies);
 }
 
-/// What cannot be written is refused, and all is as it was: in the database, for workers and in the journal.
+/// A change that cannot be written is refused, and all is as it was: in the database, for workers and in the journal.
 #[test]
 fn what_cannot_be_written_changes_nothing() {
     let memory = Memory::default();

@@ -15,6 +15,8 @@ mod interface_tests;
 #[cfg(test)]
 mod keep_tests;
 mod policies;
+#[cfg(test)]
+mod policy_tests;
 mod questions;
 mod restore;
 mod sas;
@@ -29,6 +31,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoy_engine::registry::Drivers;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Published;
@@ -38,16 +41,15 @@ use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Reque
 use super::keep::Keep;
 use super::plane::{Plane, Setting};
 use super::{Answer, Associations, Client, Moment, Policies};
-use crate::drivers::Drivers;
 use crate::site::WorkerRule;
 
 pub use events::Told;
 pub use restore::Restored;
 pub use seen::Wanted;
 
-/// What a kernel's IPsec asks of the host.
+/// Questions of a kernel's IPsec to the host.
 pub trait Host: Send {
-    /// Whether packets to this address are for this host.
+    /// Returns true if packets to this address are for this host.
     fn is_local(&self, address: IpAddr) -> bool;
 
     /// The address that this host's packets to another one have.
@@ -66,7 +68,7 @@ impl fmt::Display for OnInterface {
     }
 }
 
-/// What a request is about. Nothing is put into words before they are wanted: most requests are carried out.
+/// SA or policy of a request. Nothing is put into words before they are wanted: most requests are carried out.
 enum Subject {
     Sa(sas::Described),
     Policy(policies::Described),
@@ -93,7 +95,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What becomes of packets between two networks.
+/// Treatment of packets between two networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cover {
     /// They go through an SA.
@@ -104,38 +106,38 @@ pub enum Cover {
     Discard,
 }
 
-/// What a policy covers, as far as the packet filter of the host follows it.
+/// Networks that a policy covers, as far as the packet filter of the host follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Covered {
     /// The network on this side.
     pub local: Prefix,
     /// The network on the far side.
     pub remote: Prefix,
-    /// Whether it covers all packets between the two, and not only some protocol or ports.
+    /// True if it covers all packets between the two, and not only some protocol or ports.
     pub is_whole: bool,
-    /// What becomes of them.
+    /// Treatment of these packets.
     pub cover: Cover,
-    /// Which way they go: away, to this host, or through it.
+    /// Direction of these packets: away, to this host, or through it.
     pub direction: PolicyDirection,
 }
 
-/// What a request about policies would change of what they cover.
+/// Changes that a request about policies would make to what they cover.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// What the host is to close first.
+    /// Networks that the host is to close first.
     pub come: Option<Covered>,
-    /// What would not be covered any more by the policies that go.
+    /// Networks that would not be covered any more by the policies that go.
     pub gone: Vec<Covered>,
 }
 
 /// A request that was carried out.
 #[derive(Debug, Default)]
 pub struct Carried {
-    /// What is said about it.
+    /// Messages about it.
     pub answer: Answer,
-    /// What is covered from now on.
+    /// Networks that are covered from now on.
     pub covered: Vec<Covered>,
-    /// What is not covered any more.
+    /// Networks that are not covered any more.
     pub uncovered: Vec<Covered>,
 }
 
@@ -145,11 +147,11 @@ pub struct Kernel {
     policies: Policies,
     plane: Plane,
     host: Box<dyn Host>,
-    /// Where all this outlives the process, if it does.
+    /// Store in which all this outlives the process, if there is one.
     keep: Option<Keep>,
     /// SAs whose direction is not known.
     guesses: BTreeSet<u64>,
-    /// Those of them about which something came that may say it.
+    /// SAs among them about which something came that may say it.
     undecided: Vec<SaSlot>,
     /// SAs by where workers have them.
     by_slot: HashMap<(Direction, SaSlot), u64>,
@@ -172,7 +174,7 @@ impl Kernel {
     /// Empty databases of a gateway.
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// Fails if the system has no random numbers.
     pub fn new(
         setting: Setting,
         published: Arc<Published>,
@@ -201,7 +203,7 @@ impl Kernel {
         self.plane.generation()
     }
 
-    /// How many SAs there are, larval ones included, and how many policies.
+    /// Number of SAs, larval ones included, and number of policies of each direction.
     #[must_use]
     pub fn counts(&self) -> (usize, super::Counts) {
         (self.associations.len(), self.policies.counts())
@@ -272,7 +274,7 @@ impl Kernel {
     /// is lost. Returns how many these are.
     ///
     /// # Errors
-    /// When one would have none; then nothing has changed.
+    /// Fails if an SA would have none; then nothing has changed.
     pub fn set_drivers(&mut self, drivers: Drivers) -> Result<usize, Refusal> {
         let all = self.associations.dump(None);
         let placed = all.filter_map(|(_, found)| Some((&found.sa, found.placed.as_ref()?)));

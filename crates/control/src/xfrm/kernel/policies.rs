@@ -41,7 +41,7 @@ pub(super) const fn describe(policy: &Policy) -> Described {
     Described { info: policy.info, if_id: policy.if_id }
 }
 
-/// What a policy means to the packet filter. What comes to an interface by its identifier is for others to route.
+/// Meaning of a policy to the packet filter. Packets to an interface by its identifier are for others to route.
 pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     let info = &policy.info;
     if policy.if_id != 0 {
@@ -66,7 +66,7 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     Some(Covered { local, remote, is_whole, cover, direction: info.direction })
 }
 
-/// Whether a policy is for Neighbour Discovery alone (RFC 4861), which passes on its link anyway: Libreswan has such.
+/// True if a policy is for Neighbour Discovery alone (RFC 4861), which passes on its link anyway: Libreswan has such.
 fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
     let types = info.selector.source_port;
     info.selector.protocol == ICMPV6
@@ -75,8 +75,8 @@ fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
 }
 
 impl Kernel {
-    /// What a request would change of what policies cover, before it is carried out; nothing for one that is not about
-    /// policies.
+    /// Changes that a request would make to what policies cover, before it is carried out; nothing for one that is not
+    /// about policies.
     ///
     /// # Errors
     /// As the request would be refused because workers cannot do it.

@@ -1,4 +1,4 @@
-//! What daemons ask, and what changes nothing but what is shown.
+//! Questions of daemons, and requests that change nothing but what is shown.
 
 use convoy_xfrm::{
     Address, AsyncEvent, Datagram, DefaultAction, Defaults, Errno, Refusal, Reply, Request,

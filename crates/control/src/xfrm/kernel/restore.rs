@@ -1,8 +1,8 @@
-//! What daemons negotiated with an earlier life of the gateway is there again.
+//! Restores what daemons negotiated with an earlier life of the gateway.
 
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_xfrm::{Datagram, Group, Messages, Policy, Refusal, Reply, Sa, SaDirection};
+use convoy_xfrm::{Datagram, Group, Messages, Policy, Refusal, Reply, Sa};
 
 use super::events::expiry;
 use super::policies::covered;
@@ -12,21 +12,21 @@ use crate::xfrm::keep::{Earlier, Found, Keep, Kind, Past};
 use crate::xfrm::plane::Course;
 use crate::xfrm::{Added, Changed, Moment, Placed};
 
-/// What became of what an earlier life left.
+/// Result of bringing back the state that an earlier life left.
 #[derive(Debug)]
 pub struct Restored {
     /// SAs that are there again.
     pub sas: usize,
     /// Policies that are.
     pub policies: usize,
-    /// What policies cover.
+    /// Networks that the policies cover.
     pub covered: Vec<Covered>,
-    /// What daemons are to be told as soon as they listen: SAs that are gone.
+    /// Events that daemons are to be told as soon as they listen: SAs that are gone.
     pub lost: Vec<(Group, Datagram)>,
-    /// What is there of an earlier life.
+    /// State that was found of an earlier life.
     pub earlier: Earlier,
-    /// Whether what that closed stays closed where no policy that is here again says so: it does not know
-    /// either, or not all of its policies are here.
+    /// True if networks that it closed stay closed where no policy that is here again says so: it had no policies
+    /// for them either, or not all of its policies are here.
     pub is_closed: bool,
 }
 
@@ -84,13 +84,13 @@ impl Kernel {
         }
     }
 
-    /// Why what daemons negotiate cannot be kept at present, if so.
+    /// Reason that the state of daemons cannot be kept at present, if there is one.
     #[must_use]
     pub fn keep_failure(&self) -> Option<String> {
         self.keep.as_ref().and_then(|keep| keep.keeper.failure())
     }
 
-    /// What daemons are to hear if it cannot be.
+    /// Brings back an SA. The error has the event that daemons are to hear, if there is one.
     fn restore_sa(
         &mut self,
         found: &Found,
@@ -135,13 +135,10 @@ impl Kernel {
         past: &Past,
         at: Moment,
     ) -> Result<(Placed, Snapshot), Refusal> {
-        let direction = match past.cell.direction {
-            Direction::Outbound => SaDirection::Out,
-            Direction::Inbound => SaDirection::In,
-        };
+        let direction = past.cell.direction;
         // An earlier life may have guessed it.
         let now = self.course(sa, false);
-        let is_guess = now.is_guess && direction == SaDirection::In && past.cell.bound() == 0;
+        let is_guess = now.is_guess && direction == Direction::Inbound && past.cell.bound() == 0;
         let checked = self.plane.check(sa, Course { direction, is_guess, ..now })?;
         self.associations.is_free(sa)?;
         self.plane.place_sa(sa, &checked, Some(past), at)
@@ -171,13 +168,13 @@ impl Kernel {
     /// policies, and the next life would take it for that of daemons' policies which it does not know.
     ///
     /// # Errors
-    /// When it cannot be written; what is kept is then as after a crash, which is safe.
+    /// Fails if it cannot be written; what is kept is then as after a crash, which is safe.
     pub fn finish(&mut self, says_so: bool) -> std::io::Result<()> {
         self.keep.take().map_or(Ok(()), |keep| keep.finish(says_so))
     }
 }
 
-/// Whether a policy that cannot be had again may have closed a network: all but those of interfaces.
+/// True if a policy that cannot be had again may have closed a network: all but those of interfaces.
 fn is_closing(found: &Found) -> bool {
     !matches!(reply(found), Some(Reply::NewPolicy(policy)) if policy.if_id != 0)
 }

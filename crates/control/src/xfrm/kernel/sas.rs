@@ -62,8 +62,8 @@ impl Kernel {
         self.settle_sa(client, ready, to, false, |sas| sas.add(sa, at.unix()))
     }
 
-    /// What has its place comes into the database and into the journal, and only then workers see it; if it
-    /// cannot, nothing has changed.
+    /// Brings an SA that has its place into the database and into the journal, and only then shows it to workers; if
+    /// it cannot, nothing has changed.
     fn settle_sa(
         &mut self,
         client: &Client,
@@ -263,12 +263,12 @@ impl Kernel {
     }
 }
 
-/// What an update may change of a live SA.
+/// Properties of a live SA that an update may change.
 fn changeable(sa: &Sa) -> (Limits, Option<Encap>, Option<IpAddr>, Mark, u32) {
     (sa.info.limits, sa.encap, sa.care_of, sa.output_mark, sa.if_id)
 }
 
-/// What an SA has done before it comes: nothing, or what a daemon that moves it says. It is shown with
+/// Sets the usage of an SA before it comes: none, or what a daemon that moves it says. It is shown with
 /// the names that kernels show.
 fn begin(sa: &mut Sa, at: Moment) {
     sa.transform.canonical();

@@ -1,4 +1,4 @@
-//! What daemons call the SAs and policies that workers see.
+//! Names that daemons have for the SAs and policies that workers see.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -47,7 +47,7 @@ impl Kernel {
         self.plane.number(spd, id)
     }
 
-    /// Where tunnels lead that policies `out` ask for: each peer once, at most so many.
+    /// Far ends of the tunnels that policies `out` ask for: each peer once, at most so many.
     #[must_use]
     pub fn peers(&self, most: usize) -> Vec<IpAddr> {
         let known =

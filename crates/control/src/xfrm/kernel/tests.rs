@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use convoy_crypto::{Cpu, Tier};
+use convoy_engine::registry::{DaemonSas, DriverRule, DriverRules, Drivers};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::lifetime::{Lifetime, Limit as Reached};
-use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_ipsec::snapshot::Snapshot;
@@ -17,8 +18,6 @@ use convoy_xfrm::{
 };
 
 use super::*;
-use crate::drivers::Drivers;
-use crate::site::{DaemonSas, DriverRule, DriverRules};
 use crate::xfrm::{Cursor, Setting};
 
 pub(super) const HERE: [u8; 4] = [192, 0, 2, 1];
@@ -81,7 +80,7 @@ pub(super) fn ask(kernel: &mut Kernel, request: Request, seconds: u64) -> Result
     kernel.request(&client(), request, Address { seq: 7, port: 9, multi: false }, moment(seconds))
 }
 
-/// What came to the ears of who asked.
+/// Messages to the client that asked.
 pub(super) fn replies(carried: &Carried) -> Vec<Reply> {
     let messages = carried.answer.replies.iter();
     messages.map(|m| Reply::parse(&Messages::new(m.as_bytes()).next().unwrap()).unwrap()).collect()
@@ -310,7 +309,7 @@ fn what_a_daemon_removes_workers_have_no_more() {
 /// Makes something out of what would be accepted.
 type Change<'a, T> = &'a dyn Fn(&mut T);
 
-/// What makes kernels' and Convoy's promises differ is refused, and nothing of it stays.
+/// A request that makes kernels' and Convoy's promises differ is refused, and nothing of it stays.
 #[test]
 fn what_workers_cannot_do_is_refused_with_the_reason() {
     let (mut kernel, published) = kernel();
@@ -443,8 +442,12 @@ fn an_sa_that_is_moved_goes_on_behind_its_last_packet() {
     let (mut kernel, published) = kernel();
     add(&mut kernel, outbound(1, 1)).unwrap();
     let claim = |spec: &OutboundSpec| {
-        SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), SequenceLimits::new(false))
-            .unwrap()
+        SequenceCounter::claim(
+            spec.lease.as_arc().clone(),
+            SeqNum::new(1),
+            SequenceLimits::new(false),
+        )
+        .unwrap()
     };
     let mut counter = claim(&outbounds(&published)[0]);
     for _ in 0..100 {
@@ -570,7 +573,7 @@ fn one_key_of_aes_cbc_may_have_several_sas() {
     }
     let leases = || -> Vec<_> {
         let picture = published.current();
-        picture.outbound_sas().map(|(_, sa)| Arc::as_ptr(&sa.lease)).collect()
+        picture.outbound_sas().map(|(_, sa)| Arc::as_ptr(sa.lease.as_arc())).collect()
     };
     let all: std::collections::HashSet<_> = leases().into_iter().collect();
     assert_eq!(all.len(), 3, "each has sequence numbers of its own");
@@ -766,7 +769,7 @@ fn an_update_of_a_live_sa_changes_its_limits_and_keeps_its_numbers() {
     ask(&mut kernel, Request::UpdSa(Box::new(change)), 1).unwrap();
     let [after] = &outbounds(&published)[..] else { panic!() };
     assert_eq!(after.lifetime.hard.packets, Some(99));
-    assert!(Arc::ptr_eq(&after.lease, &before.lease) && Arc::ptr_eq(&after.key, &before.key));
+    assert!(after.lease == before.lease && after.key == before.key);
     let unknown = ask(&mut kernel, Request::UpdSa(Box::new(outbound(3, 3))), 1).unwrap_err();
     assert_eq!(unknown.errno, Errno::ESRCH);
 }

@@ -1,8 +1,8 @@
+use convoy_engine::registry::DaemonSas;
 use convoy_xfrm::{AllocSpi, Request, SaProtocol};
 
 use super::tests::*;
 use super::*;
-use crate::site::DaemonSas;
 use convoy_ipsec::sa::WorkerId;
 use convoy_wire::Spi;
 
@@ -34,7 +34,7 @@ fn remove(kernel: &mut Kernel, spi: u32, key: u8) {
     }
 }
 
-/// Who owns the inbound and the outbound SAs, by reqid of the daemon.
+/// Workers of the inbound and the outbound SAs, by reqid of the daemon.
 fn owners(kernel: &Kernel, published: &Published) -> Vec<(u32, u16, u16)> {
     let picture = published.current();
     let reqid = |direction, slot| kernel.numbers(direction, slot).unwrap().0;

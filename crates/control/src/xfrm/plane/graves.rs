@@ -1,16 +1,17 @@
-//! What must be remembered of keys whose SA went: a daemon that moves an SA removes it and adds it again
+//! Memory of keys whose SA went: a daemon that moves an SA removes it and adds it again
 //! with its key, and no sequence number of that key may be used twice or accepted again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::SaKeyMaterial;
+use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::SeqNum;
 use convoy_xfrm::{Errno, Refusal};
 
-use crate::lease::{Direction, HashKey, RecordId};
-use crate::site::KeyMaterial;
+use crate::lease::{HashKey, RecordId};
 
 /// Keys that are remembered in each direction after their SAs went.
 const DEAD_MAX: usize = 1 << 16;
@@ -29,7 +30,7 @@ pub(super) struct Graves {
     floors: HashMap<RecordId, Known>,
     /// As `dead_leases`.
     dead_floors: VecDeque<(RecordId, u64)>,
-    /// What a lease of a new key begins with.
+    /// Lowest number that a lease of a new key does not grant yet.
     ceiling: u64,
 }
 
@@ -40,7 +41,7 @@ struct Kept<T> {
     deaths: u64,
 }
 
-/// What is known of an inbound key.
+/// Record of an inbound key.
 #[derive(Debug, Default)]
 struct Known {
     /// SAs that have it.
@@ -61,7 +62,7 @@ impl Known {
 
 impl Graves {
     /// # Errors
-    /// When the system has no random numbers.
+    /// Fails if the system has no random numbers.
     pub(super) fn new() -> Result<Self, getrandom::Error> {
         Ok(Self {
             hash: HashKey::random()?,
@@ -87,12 +88,12 @@ impl Graves {
     }
 
     /// The name of an outbound key.
-    pub(super) fn outbound(&self, key: &KeyMaterial) -> RecordId {
+    pub(super) fn outbound(&self, key: &SaKeyMaterial) -> RecordId {
         self.hash.record_id(Direction::Outbound, key)
     }
 
     /// The name of an inbound key.
-    pub(super) fn inbound(&self, key: &KeyMaterial) -> RecordId {
+    pub(super) fn inbound(&self, key: &SaKeyMaterial) -> RecordId {
         self.hash.record_id(Direction::Inbound, key)
     }
 
@@ -189,15 +190,15 @@ impl Graves {
 
     /// As [`Graves::direction`]; a key that came inbound and by which nothing came says nothing, since its direction
     /// may have been a guess.
-    pub(super) fn used(&self, key: &KeyMaterial) -> Option<Direction> {
+    pub(super) fn used(&self, key: &SaKeyMaterial) -> Option<Direction> {
         let direction = self.direction(key)?;
         let floor = self.floors.get(&self.inbound(key)).map(Known::floor);
         let is_guess = direction == Direction::Inbound && floor == Some(SeqNum::default());
         (!is_guess).then_some(direction)
     }
 
-    /// Which way packets of a key went, if it was one way.
-    pub(super) fn direction(&self, key: &KeyMaterial) -> Option<Direction> {
+    /// Direction of the packets of a key, if it was one alone.
+    pub(super) fn direction(&self, key: &SaKeyMaterial) -> Option<Direction> {
         let sent = self.leases.contains_key(&self.outbound(key));
         let received = self.floors.contains_key(&self.inbound(key));
         match (sent, received) {
@@ -215,11 +216,11 @@ mod tests {
 
     use super::*;
 
-    fn material(first: u8) -> KeyMaterial {
+    fn material(first: u8) -> SaKeyMaterial {
         let mut bytes = [7; 20];
         bytes[0] = first;
         let suite = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
-        KeyMaterial::new(suite, SecretBytes::copy_from(&bytes)).unwrap()
+        SaKeyMaterial::new(suite, SecretBytes::copy_from(&bytes)).unwrap()
     }
 
     fn claim(lease: Arc<Lease>) -> SequenceCounter {

@@ -1,4 +1,4 @@
-//! Which SAs a policy's template means: those of its protocol, mode, reqid, interface and addresses, and of its
+//! SAs that a policy's template means: those of its protocol, mode, reqid, interface and addresses, and of its
 //! SPI if it names one. Workers know such a group by a number, and an SA by two: that of its group, and that of
 //! the part which has its SPI.
 //!
@@ -20,7 +20,7 @@ use convoy_xfrm::{Addresses, Mode, Network, Policy, PolicyInfo, Sa, SaInfo, SaPr
 /// Numbers below are those of a site's SAs.
 const FIRST: u32 = 1 << 31;
 
-/// Whether a group is one of daemons' SAs.
+/// True if a group is one of daemons' SAs.
 pub(super) const fn is_daemons(reqid: ReqId) -> bool {
     reqid.0 >= FIRST
 }
@@ -28,7 +28,7 @@ pub(super) const fn is_daemons(reqid: ReqId) -> bool {
 /// Source and destination.
 type Ends = (IpAddr, IpAddr);
 
-/// What the SAs of a group have alike.
+/// Properties that the SAs of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
     protocol: SaProtocol,
@@ -38,7 +38,7 @@ pub(super) struct Group {
     if_id: u32,
     /// The only SA that is meant.
     spi: Option<Spi>,
-    /// Where its packets go; `None` for SAs in transport mode between any hosts.
+    /// Source and destination of its packets; `None` for SAs in transport mode between any hosts.
     ends: Option<Ends>,
 }
 
@@ -82,7 +82,7 @@ impl Group {
         [self].into_iter().chain(spi.map(|spi| Self { spi: Some(spi), ..self }))
     }
 
-    /// Whether packets of each two hosts have SAs of their own.
+    /// True if packets of each two hosts have SAs of their own.
     pub(super) fn is_of_any_hosts(self) -> bool {
         self.mode != Mode::Tunnel && self.ends.is_none()
     }
@@ -104,7 +104,7 @@ fn hosts(info: &PolicyInfo) -> Option<Ends> {
     Some((host(source)?, host(destination)?))
 }
 
-/// What policies know an SA by: the number of its group, and that of the group that has its SPI.
+/// Identity of an SA for policies: the number of its group, and that of the group that has its SPI.
 pub(super) type Numbers = (ReqId, Option<ReqId>);
 
 /// The groups that SAs or policies are in.
@@ -115,7 +115,7 @@ pub(super) struct Groups {
     next: u32,
 }
 
-/// Who is in a group.
+/// SAs of a group, and the counts of its policies.
 #[derive(Debug)]
 struct Members {
     number: ReqId,
@@ -124,7 +124,7 @@ struct Members {
     /// Policies alone, outbound and inbound.
     policies: (usize, usize),
     sas: Vec<Member>,
-    /// When the last packet of SAs passed that went, outbound and inbound.
+    /// Time of the last packet of SAs that went, outbound and inbound.
     last_ns: (u64, u64),
 }
 
@@ -132,7 +132,7 @@ struct Members {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) direction: Direction,
-    /// Whether nothing says which direction it has.
+    /// True if nothing says which direction it has.
     pub(super) is_guess: bool,
     pub(super) spi: Option<Spi>,
     pub(super) slot: SaSlot,
@@ -156,7 +156,7 @@ impl Members {
         }
     }
 
-    /// Whether something here says that SAs of the group send, and whether something says that they receive.
+    /// Two flags: something here says that SAs of the group send, and something says that they receive.
     fn says(&self) -> (bool, bool) {
         let known = |direction| {
             let mut sas = self.sas.iter().filter(|sa| !sa.is_guess);
@@ -344,7 +344,7 @@ impl Groups {
         draft.use_between(number, ends, members.and_then(|members| members.between(ends)));
     }
 
-    /// When the last packet of a group passed, whatever its SPI, in nanoseconds of the workers' clock; 0 for
+    /// Time of the last packet of a group, whatever its SPI, in nanoseconds of the workers' clock; 0 for
     /// never.
     pub(super) fn last_ns(&self, group: Group, direction: Direction) -> u64 {
         let Some(members) = self.known.get(&group.of_any_spi()) else { return 0 };

@@ -1,8 +1,9 @@
-//! What SAs and policies of daemons may ask for. All else is refused: to leave something out in silence
+//! Demands that SAs and policies of daemons may make. All else is refused: to leave something out in silence
 //! would protect less, or let in more, than was meant.
 
 use convoy_crypto::Suite;
 use convoy_ipsec::replay::{MAX_WINDOW, MIN_WINDOW};
+use convoy_ipsec::selector::Direction;
 use convoy_xfrm::{
     Addresses, EXTRA_DONT_ENCAP_DSCP, Errno, Limits, Mark, Mode, Network, Offload, Policy,
     PolicyInfo, PolicyType, PortMask, Refusal, Sa, SaFlags, SaProtocol, Selector, Template,
@@ -10,7 +11,7 @@ use convoy_xfrm::{
 };
 
 use super::interfaces::Interfaces;
-use super::sa::{Surroundings, Way};
+use super::sa::{Surroundings, local_port};
 
 /// Of the flag `icmp` (RFC 4301 section 6.2), which strongSwan sets with `icmp = yes` alone.
 const NO_ICMP: &str = "Convoy chooses no SA by the packet that an ICMP error quotes";
@@ -47,7 +48,7 @@ fn known(others: &convoy_xfrm::Others) -> Result<(), Refusal> {
     }
 }
 
-/// Whether the site allows a suite.
+/// Refuses a suite that the site does not allow.
 ///
 /// # Errors
 /// `ENOSYS`, as for one that a kernel does not have.
@@ -61,11 +62,11 @@ pub(super) fn suite(suite: Suite, around: &Surroundings) -> Result<(), Refusal> 
     Err(Refusal::new(Errno::ENOSYS, text))
 }
 
-/// Whether workers can do what an SA with keys asks for.
+/// Refuses an SA with keys that asks for what workers cannot do.
 ///
 /// # Errors
 /// `EOPNOTSUPP` and what is too much; `EINVAL` for what does not go together; `EPROTONOSUPPORT` for modes.
-pub(super) fn sa(sa: &Sa, way: Way, around: &Surroundings) -> Result<(), Refusal> {
+pub(super) fn sa(sa: &Sa, direction: Direction, around: &Surroundings) -> Result<(), Refusal> {
     let udp_port = around.udp_port;
     let info = &sa.info;
     if !matches!(info.mode, Mode::Tunnel | Mode::Transport) {
@@ -103,7 +104,7 @@ pub(super) fn sa(sa: &Sa, way: Way, around: &Surroundings) -> Result<(), Refusal
         Some(encap) if encap.kind != ESP_IN_UDP => {
             return Err(unsupported("Convoy encapsulates ESP in UDP only (UDP_ENCAP_ESPINUDP)"));
         }
-        Some(encap) if way.local_port(&encap) != udp_port => {
+        Some(encap) if local_port(direction, &encap) != udp_port => {
             let text = format!("Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's");
             return Err(Refusal::new(Errno::EINVAL, text));
         }
@@ -124,13 +125,13 @@ pub(super) fn window(sa: &Sa) -> u32 {
     }
 }
 
-/// Whether an SA's own selector names the host that its packets come from, and no other.
+/// True if an SA's own selector names the host that its packets come from, and no other.
 pub(super) fn selects_source(sa: &Sa) -> bool {
     let Addresses::Networks { source, .. } = sa.info.selector.addresses else { return false };
     source.prefix_len == bits(source)
 }
 
-/// Whether an SA's own selector leaves out nothing that workers let through.
+/// True if an SA's own selector leaves out nothing that workers let through.
 fn selects_all(sa: &Sa) -> bool {
     let Selector { addresses, source_port, destination_port, protocol, interface, .. } =
         sa.info.selector;
@@ -148,7 +149,7 @@ fn bits(network: Network) -> u8 {
     if network.address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Whether workers can do what a policy asks for.
+/// Refuses a policy that asks for what workers cannot do.
 ///
 /// # Errors
 /// As of [`sa`].

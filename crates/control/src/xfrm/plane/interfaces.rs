@@ -1,4 +1,4 @@
-//! Which interface, and which database of policies, an interface identifier (`if_id`) means.
+//! Interface and database of policies that an interface identifier (`if_id`) means.
 
 use convoy_ipsec::sa::InterfaceId;
 use convoy_ipsec::spd::SpdId;

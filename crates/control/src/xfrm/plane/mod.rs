@@ -1,4 +1,4 @@
-//! What workers see of the SAs and policies that daemons made.
+//! Picture that workers see of the SAs and policies that daemons made.
 //!
 //! Every change makes the next picture from the last one and publishes it. The site's own SAs and
 //! policies are in the same pictures and are not touched: SAs have slots of their own, and reqids.
@@ -8,100 +8,69 @@ mod groups;
 mod honoured;
 mod interfaces;
 mod owners;
+mod placed;
 mod policies;
 mod sa;
-mod slots;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Suite};
-use convoy_ipsec::counters::SaCounters;
+use convoy_engine::registry::Drivers;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Direction;
-use convoy_ipsec::sequence::{Lease, SequenceLimits};
-use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
+use convoy_ipsec::sequence::SequenceLimits;
+use convoy_ipsec::snapshot::{MAX_SLOTS, Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
-use convoy_wire::{FlowKey, Prefix, SeqNum, Spi};
-use convoy_xfrm::{
-    Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, SaDirection, SaFlags,
-};
+use convoy_wire::{FlowKey, Prefix, SeqNum};
+use convoy_xfrm::{Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, SaFlags};
 
 use super::Moment;
 use super::transform::key_material;
-use crate::drivers::Drivers;
-use crate::lease::{HashKey, RecordId};
-use crate::site::{KeyMaterial, WorkerRule};
+use crate::lease::HashKey;
+use crate::site::WorkerRule;
 use crate::xfrm::SpiClass;
-use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
+use crate::xfrm::keep::{Admission, Keeper, Kept, Numbering, Past};
 use graves::Graves;
-use groups::{Group, Groups, Member};
+use groups::{Group, Groups, Member, Numbers};
 use interfaces::Interfaces;
-use owners::{Owned, Owners};
+use owners::Owners;
+pub use placed::Placed;
 use policies::{Placement, Read};
-use sa::{Keys, Known, Surroundings, Way};
-use slots::Slots;
+pub(super) use sa::direction_of;
+use sa::{Keys, Known, Surroundings};
 
-/// What a gateway is, as far as SAs and policies of daemons depend on it.
+/// Properties of a gateway on which SAs and policies of daemons depend.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What works with keys.
+    /// Implementations that work with keys.
     pub drivers: Drivers,
     /// The database that the plain interface asks.
     pub spd: SpdId,
     /// Interface identifiers (`if_id`) with their databases, in the order of the interfaces' numbers, of
     /// which the first is 1.
     pub interfaces: Vec<(u32, SpdId)>,
-    /// How many workers there are.
+    /// Number of workers.
     pub workers: u16,
-    /// Which of them own which SAs.
+    /// Rules by which they own SAs.
     pub worker_rules: Vec<WorkerRule>,
     /// The UDP port for ESP.
     pub udp_port: u16,
     /// Largest outer packet in bytes.
     pub wire_mtu: u16,
-    /// Whether SAs may have ciphers of old peers.
+    /// True if SAs may have ciphers of old peers.
     pub legacy: bool,
 }
 
-/// Where an SA is in the picture, and what tells about it.
-#[derive(Debug)]
-pub struct Placed {
-    pub(super) direction: Direction,
-    pub(super) slot: SaSlot,
-    /// No other SA here ever has it.
-    pub(super) serial: u64,
-    spi: Option<Spi>,
-    group: Group,
-    worker: WorkerId,
-    /// Source and destination.
-    ends: (IpAddr, IpAddr),
-    key: RecordId,
-    pub(super) counters: Arc<SaCounters>,
-    /// Outbound only.
-    pub(super) lease: Option<Arc<Lease>>,
-    /// If numbers are kept beyond this process's life.
-    pub(super) kept: Option<Kept>,
-    /// Whether its direction is not known: see [`Course::is_guess`].
-    pub(super) is_guess: bool,
-}
-
-impl Placed {
-    fn owned(&self) -> Owned {
-        let Self { direction, ends, serial, worker, .. } = *self;
-        Owned { direction, ends, serial, worker }
-    }
-}
-
-/// Which way an SA's packets go.
+/// Direction of an SA's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Course {
-    pub(super) direction: SaDirection,
-    /// Whether nothing says so. Such an SA receives, which uses no nonce, until something says that it sends.
+    pub(super) direction: Direction,
+    /// True if nothing says so. Such an SA receives, which uses no nonce, until something says that it sends.
     pub(super) is_guess: bool,
-    /// Whether its source address is an address of this host.
+    /// True if its source address is an address of this host.
     pub(super) source_is_here: bool,
 }
 
@@ -109,7 +78,7 @@ pub(super) struct Course {
 #[derive(Debug)]
 pub(super) struct Checked {
     keys: Keys,
-    way: Way,
+    direction: Direction,
     is_guess: bool,
     source_is_here: bool,
 }
@@ -122,8 +91,6 @@ pub(super) struct Plane {
     groups: Groups,
     graves: Graves,
     keeper: Option<Keeper>,
-    outbound: Slots,
-    inbound: Slots,
     placement: Placement,
     owners: Owners,
     /// That of the last SA.
@@ -141,14 +108,14 @@ fn inconsistent(error: SnapshotError) -> Refusal {
     }
 }
 
-/// What could not be written down is not done.
+/// Refusal of a change that could not be written down, and is not made.
 pub(super) fn unkept(error: &std::io::Error) -> Refusal {
     Refusal::new(Errno::ENOMEM, format!("The state folder cannot be written: {error}"))
 }
 
 impl Plane {
     /// # Errors
-    /// When the system has no random numbers.
+    /// Fails if the system has no random numbers.
     pub(super) fn new(
         setting: Setting,
         published: Arc<Published>,
@@ -161,8 +128,6 @@ impl Plane {
             groups: Groups::default(),
             graves: Graves::new()?,
             keeper: None,
-            outbound: Slots::default(),
-            inbound: Slots::default(),
             placement: Placement::default(),
             owners: Owners::new(setting.workers, setting.worker_rules),
             serial: 0,
@@ -212,20 +177,16 @@ impl Plane {
         self.keeper = Some(keeper);
     }
 
-    /// Whether workers can do what an SA with keys asks for.
+    /// Checks that workers can do what an SA with keys asks for.
     ///
     /// # Errors
     /// As a kernel would refuse it; `EOPNOTSUPP` for what only Convoy cannot do.
     pub(super) fn check(&self, sa: &Sa, course: Course) -> Result<Checked, Refusal> {
         let (protocol, material) = key_material(sa.info.protocol, &sa.transform)?;
         let Course { direction, is_guess, source_is_here } = course;
-        let way = match direction {
-            SaDirection::Out => Way::Outbound,
-            SaDirection::In => Way::Inbound,
-        };
         honoured::suite(material.suite(), &self.surroundings)?;
-        honoured::sa(sa, way, &self.surroundings)?;
-        Ok(Checked { keys: Keys { protocol, material }, way, is_guess, source_is_here })
+        honoured::sa(sa, direction, &self.surroundings)?;
+        Ok(Checked { keys: Keys { protocol, material }, direction, is_guess, source_is_here })
     }
 
     /// Gives an SA its place in the next picture, which is [to be published](Plane::publish) or
@@ -251,26 +212,21 @@ impl Plane {
         let bound = SeqNum::new(past.map_or(0, |past| past.cell.bound()));
         let (sent, received) = (sent.max(bound), received.max(bound));
         let material = &checked.keys.material;
-        let direction = checked.way.direction();
+        let direction = checked.direction;
         let group = Group::of_sa(sa, direction);
         self.one_way(material, direction)?;
         let spi = sa.info.spi;
         let slot = match direction {
-            Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
-            Direction::Inbound => self.inbound.take(|slot| draft.inbound(slot).is_some()),
-        }?;
-        let (key, lease) = match checked.way {
-            Way::Outbound => {
+            Direction::Outbound => draft.free_outbound().next(),
+            Direction::Inbound => draft.free_inbound().next(),
+        };
+        let slot = slot.ok_or_else(|| inconsistent(SnapshotError::Full(MAX_SLOTS)))?;
+        let (key, lease) = match direction {
+            Direction::Outbound => {
                 let key = self.graves.outbound(material);
-                match self.graves.raise(key, sent, !counts(material)) {
-                    Ok(lease) => (key, Some(lease)),
-                    Err(refusal) => {
-                        self.outbound.give_back(slot);
-                        return Err(refusal);
-                    }
-                }
+                (key, Some(self.graves.raise(key, sent, !counts(material))?))
             }
-            Way::Inbound => {
+            Direction::Inbound => {
                 let key = self.graves.inbound(material);
                 counters.floor.raise(received.max(self.graves.receive(key)));
                 (key, None)
@@ -298,35 +254,41 @@ impl Plane {
             is_guess,
         };
         self.owners.add(placed.owned());
-        match self.admit(sa, &placed, sent, past) {
-            Ok(kept) => placed.kept = kept,
-            Err(refusal) => {
-                self.give_back(&placed);
-                return Err(refusal);
-            }
+        let added = self.admit(sa, &placed, sent, past).and_then(|kept| {
+            placed.kept = kept;
+            self.add(sa, checked, &placed, numbers, &mut draft)
+        });
+        if let Err(refusal) = added {
+            self.give_back(&placed);
+            return Err(refusal);
         }
+        self.choose(group, self.groups.of_pair(group, spi), &mut draft);
+        Ok((placed, draft))
+    }
+
+    /// Adds the record of an SA that has its place to a draft.
+    fn add(
+        &self,
+        sa: &Sa,
+        checked: &Checked,
+        placed: &Placed,
+        numbers: Numbers,
+        draft: &mut Snapshot,
+    ) -> Result<(), Refusal> {
+        let Placed { serial, worker, slot, .. } = *placed;
         let known = Known { serial, numbers, worker, counters: placed.counters.clone() };
         let added = match &placed.lease {
-            Some(lease) => self
-                .surroundings
-                .outbound(sa, &checked.keys, known, lease.clone(), checked.source_is_here)
-                .and_then(|spec| {
-                    draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
-                }),
-            None => self.surroundings.inbound(sa, &checked.keys, known).and_then(|spec| {
-                draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
-            }),
+            Some(lease) => {
+                let (lease, is_here) = (lease.clone(), checked.source_is_here);
+                let spec = self.surroundings.outbound(sa, &checked.keys, known, lease, is_here)?;
+                draft.add_outbound(slot, Arc::new(spec))
+            }
+            None => {
+                let spec = self.surroundings.inbound(sa, &checked.keys, known)?;
+                draft.add_inbound(slot, Arc::new(spec))
+            }
         };
-        match added {
-            Ok(()) => {
-                self.choose(group, self.groups.of_pair(group, spi), &mut draft);
-                Ok((placed, draft))
-            }
-            Err(refusal) => {
-                self.give_back(&placed);
-                Err(refusal)
-            }
-        }
+        added.map_err(inconsistent)
     }
 
     /// The worker that is to own an SA that comes.
@@ -368,9 +330,9 @@ impl Plane {
                 if past.is_some() && first >= limit {
                     return Err(Refusal::new(Errno::EINVAL, "Its sequence numbers are used up"));
                 }
-                Kind::Outbound { lease: lease.clone(), first, limit }
+                Numbering::Outbound { lease: lease.clone(), first, limit }
             }
-            None => Kind::Inbound,
+            None => Numbering::Inbound,
         };
         let admission = Admission { key: placed.key, counters: placed.counters.clone(), way };
         let kept = keeper.admit(admission, past).map_err(|error| unkept(&error))?;
@@ -380,7 +342,7 @@ impl Plane {
     /// The next picture, with what a daemon may change of a live SA.
     ///
     /// # Errors
-    /// What workers cannot do.
+    /// Refuses what workers cannot do.
     pub(super) fn change_sa(&self, sa: &Sa, placed: &Placed) -> Result<Snapshot, Refusal> {
         let mut draft = self.draft();
         let gone = || Refusal::bare(Errno::ESRCH);
@@ -424,14 +386,7 @@ impl Plane {
         }
     }
 
-    fn slots(&mut self, direction: Direction) -> &mut Slots {
-        match direction {
-            Direction::Outbound => &mut self.outbound,
-            Direction::Inbound => &mut self.inbound,
-        }
-    }
-
-    /// What an SA had that is in no picture.
+    /// Gives back what an SA had that is in no picture.
     pub(super) fn give_back(&mut self, placed: &Placed) {
         self.leave(placed);
         self.bury(placed);
@@ -440,11 +395,10 @@ impl Plane {
     /// An SA leaves its place.
     fn leave(&mut self, placed: &Placed) {
         self.groups.leave_sa(placed.group, placed.spi, (placed.direction, placed.slot));
-        self.slots(placed.direction).give_back(placed.slot);
         self.owners.remove(placed.owned());
     }
 
-    /// What is remembered of an SA's key. Its cell is used again only when no worker has its counters.
+    /// Remembers what is needed of an SA's key. Its cell is used again only when no worker has its counters.
     fn bury(&mut self, placed: &Placed) {
         match placed.direction {
             Direction::Outbound => {
@@ -470,14 +424,10 @@ impl Plane {
         self.groups.confirm(placed.group, placed.spi, placed.slot);
     }
 
-    /// Which way an SA's packets go, as policies and other SAs of its kind say; `None` where none does, or some
+    /// Direction of an SA's packets, as policies and other SAs of its kind say; `None` where none does, or some
     /// contradict others.
-    pub(super) fn said_of(&self, sa: &Sa) -> Option<SaDirection> {
-        let group = Group::of_sa(sa, Direction::Outbound);
-        self.groups.direction(group).map(|direction| match direction {
-            Direction::Outbound => SaDirection::Out,
-            Direction::Inbound => SaDirection::In,
-        })
+    pub(super) fn said_of(&self, sa: &Sa) -> Option<Direction> {
+        self.groups.direction(Group::of_sa(sa, Direction::Outbound))
     }
 
     /// SAs whose direction is a guess, and about which this SA may say something.
@@ -491,31 +441,24 @@ impl Plane {
         read.and_then(|read| read.group).map_or_else(Vec::new, |group| self.groups.guesses(group))
     }
 
-    /// Which way the packets of an SA's key went before, if that is known.
-    pub(super) fn remembered(&self, sa: &Sa) -> Option<SaDirection> {
+    /// Direction that the packets of an SA's key had before, if that is known.
+    pub(super) fn remembered(&self, sa: &Sa) -> Option<Direction> {
         let (_, material) = key_material(sa.info.protocol, &sa.transform).ok()?;
-        self.graves.used(&material).map(|direction| match direction {
-            crate::lease::Direction::Outbound => SaDirection::Out,
-            crate::lease::Direction::Inbound => SaDirection::In,
-        })
+        self.graves.used(&material)
     }
 
     /// Refuses a key both ways where nonces are made of sequence numbers: both ends would begin with
     /// the same (RFC 4106 section 3). Ciphers with random IVs do not mind.
-    fn one_way(&self, material: &KeyMaterial, direction: Direction) -> Result<(), Refusal> {
-        let other = match self.graves.direction(material) {
-            Some(crate::lease::Direction::Outbound) => direction == Direction::Inbound,
-            Some(crate::lease::Direction::Inbound) => direction == Direction::Outbound,
-            None => false,
-        };
-        if counts(material) && other {
+    fn one_way(&self, material: &SaKeyMaterial, direction: Direction) -> Result<(), Refusal> {
+        let has_other = self.graves.direction(material) == Some(direction.reversed());
+        if counts(material) && has_other {
             let text = "This key has the other direction: nonces would come twice (RFC 4106)";
             return Err(Refusal::new(Errno::EINVAL, text));
         }
         Ok(())
     }
 
-    /// Whether workers can do what a policy asks for.
+    /// Checks that workers can do what a policy asks for.
     ///
     /// # Errors
     /// As of [`Plane::check`].
@@ -530,34 +473,20 @@ impl Plane {
     /// Brings a policy into the picture, in the place of the one before.
     ///
     /// # Errors
-    /// When there is no room; then nothing has changed.
+    /// Fails if there is no room; then nothing has changed.
     pub(super) fn change_policy(
         &mut self,
         before: Option<&Policy>,
         after: &Policy,
     ) -> Result<(), Refusal> {
         let read = self.read(after)?;
-        let mut draft = self.draft();
         let old = before.map(|policy| Ok::<_, Refusal>((policy.info.index, self.read(policy)?)));
         let old = old.transpose()?;
-        let mut is_other = false;
-        if let Some((number, old)) = &old {
-            is_other |= self.placement.remove(*number, old, &mut self.groups, &mut draft)?;
-        }
-        let number = after.info.index;
-        match self.placement.add(number, &read, &mut self.groups, &mut draft) {
-            Ok(is_new) => is_other |= is_new,
-            Err(refusal) => {
-                if let Some((number, old)) = &old {
-                    // What was there a moment ago has room.
-                    let _ = self.placement.add(*number, old, &mut self.groups, &mut draft);
-                }
-                self.publish(draft);
-                return Err(refusal);
-            }
-        }
+        let old = old.as_ref().map(|(number, read)| (*number, read));
+        let new = Some((after.info.index, &read));
+        let mut draft = self.draft();
         // Of two policies that are one to workers the second changes nothing.
-        if is_other {
+        if self.placement.change(old, new, &mut self.groups, &mut draft)? {
             self.publish(draft);
         }
         Ok(())
@@ -570,8 +499,9 @@ impl Plane {
         for policy in all {
             // It was read when it came.
             if let Ok(read) = self.read(policy) {
-                let number = policy.info.index;
-                let removed = self.placement.remove(number, &read, &mut self.groups, &mut draft);
+                let old = Some((policy.info.index, &read));
+                let removed = self.placement.change(old, None, &mut self.groups, &mut draft);
+                // Less than there is has room, and a database is there as long as its policies.
                 is_other |= removed.unwrap_or(true);
             }
         }
@@ -594,7 +524,7 @@ impl Plane {
         self.placement.number(spd, id)
     }
 
-    /// When the last packet passed that a policy decided about, in nanoseconds of the workers' clock; 0
+    /// Time of the last packet that a policy decided about, in nanoseconds of the workers' clock; 0
     /// for never.
     pub(super) fn last_use(&self, policy: &Policy) -> u64 {
         let Ok(read) = self.read(policy) else { return 0 };
@@ -624,7 +554,7 @@ impl Plane {
     /// Takes over drivers that are set otherwise, in these SAs too. Returns how many have another one now.
     ///
     /// # Errors
-    /// When one would have none; then nothing has changed.
+    /// Fails if an SA would have none; then nothing has changed.
     pub(super) fn set_drivers<'a>(
         &mut self,
         drivers: Drivers,
@@ -679,9 +609,9 @@ impl Plane {
     }
 }
 
-/// Whether a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of CBC that nobody can predict, and
+/// True if a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of CBC that nobody can predict, and
 /// they come from a generator.
-fn counts(material: &KeyMaterial) -> bool {
+fn counts(material: &SaKeyMaterial) -> bool {
     let suite = material.suite();
     suite.block_bytes() == 1 && !matches!(suite, Suite::Pair { cipher: Cipher::Null, .. })
 }

@@ -1,4 +1,4 @@
-//! Which worker owns an SA of a daemon.
+//! Worker that owns an SA of a daemon.
 //!
 //! Sockets spread what arrives over workers by SPI modulo their number, and what comes to another worker than
 //! the owner is handed over. So an inbound SA is its SPI's worker's, unless a rule of the site wants another one;
@@ -49,7 +49,7 @@ impl Owners {
         self.rules = rules;
     }
 
-    /// How many workers there are.
+    /// Number of workers.
     fn workers(&self) -> u16 {
         u16::try_from(self.counts.len()).unwrap_or(u16::MAX)
     }

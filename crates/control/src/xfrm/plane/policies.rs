@@ -1,7 +1,7 @@
 //! From policies of daemons to the database that workers ask.
 //!
-//! What leaves asks the policies `out`. What came through an SA asks those `in` if it is for this host, and else those
-//! `fwd`. As long as workers do not know the host's addresses they ask both, and the stricter answer counts.
+//! Packets that leave ask the policies `out`. Packets that came through an SA ask those `in` if they are for this host,
+//! and else those `fwd`. As long as workers do not know the host's addresses they ask both, and the stricter answer counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ use super::groups::{Group, Groups};
 use super::honoured;
 use super::interfaces::Interfaces;
 
-/// Where a policy of a daemon stands: those of one place are one policy to workers.
+/// Position of a policy of a daemon: those of one place are one policy to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) spd: SpdId,
@@ -31,7 +31,7 @@ pub(super) struct Place {
 }
 
 /// A place's policies by their numbers, and what workers see of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Shared {
     members: BTreeMap<u32, PolicyAction>,
     seen: Option<(PolicyId, PolicyAction)>,
@@ -43,7 +43,7 @@ pub(super) struct Placement {
     places: HashMap<Place, Shared>,
     /// A daemon's number for each policy that workers see.
     by_id: HashMap<(SpdId, PolicyId), u32>,
-    /// How many policies `out` name a group.
+    /// Number of policies `out` that name a group.
     wanted: HashMap<ReqId, usize>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Read {
 
 impl Read {
     /// # Errors
-    /// What workers cannot do.
+    /// Refuses what workers cannot do.
     pub(super) fn new(policy: &Policy, interfaces: &Interfaces) -> Result<Self, Refusal> {
         honoured::policy(policy, interfaces)?;
         let spd = interfaces.spd(policy.if_id).ok_or_else(honoured::no_interface)?;
@@ -85,6 +85,13 @@ impl Read {
             None => PolicyAction::Bypass,
         }
     }
+
+    /// Takes back what [`Read::action`] joined.
+    fn leave(&self, groups: &mut Groups) {
+        if let Some(group) = self.group {
+            groups.leave_policy(group, self.place.direction);
+        }
+    }
 }
 
 /// A database of a draft of the next picture.
@@ -93,70 +100,92 @@ fn database(draft: &mut Snapshot, spd: SpdId) -> Result<&mut Spd, Refusal> {
     draft.spd_of_mut(spd).ok_or_else(gone)
 }
 
+/// A policy with its daemon's number.
+pub(super) type Numbered<'a> = (u32, &'a Read);
+
 impl Placement {
-    /// Adds a policy of this number; whether workers are to see anything new.
+    /// Puts a policy in the place of another in a draft, or adds or removes one; whether workers are to see anything new.
     ///
     /// # Errors
-    /// When workers' database has no room; then the draft says what it said before.
-    pub(super) fn add(
+    /// Refuses a policy that the workers' database has no room for. Then nothing has changed but the draft, which is to be dropped.
+    pub(super) fn change(
         &mut self,
-        number: u32,
-        read: &Read,
+        old: Option<Numbered<'_>>,
+        new: Option<Numbered<'_>>,
         groups: &mut Groups,
         draft: &mut Snapshot,
     ) -> Result<bool, Refusal> {
-        let action = read.action(groups);
-        self.places.entry(read.place).or_default().members.insert(number, action);
-        let done = self.show(read.place, draft);
-        if done.is_err() {
-            self.forget(number, read, groups);
-            // Others of this place were seen a moment ago, and have room.
-            let _ = self.show(read.place, draft);
-        } else if let (Direction::Outbound, PolicyAction::Protect { reqid }) =
-            (read.place.direction, action)
-        {
-            let count = self.wanted.entry(reqid).or_default();
-            *count += 1;
-            if *count == 1 {
-                match read.group {
-                    Some(group) if group.is_of_any_hosts() => draft.make_on_demand_between(reqid),
-                    _ => draft.make_on_demand(reqid),
+        let mut places: Vec<Place> = old.iter().chain(&new).map(|(_, read)| read.place).collect();
+        places.dedup();
+        let before: Vec<_> =
+            places.iter().map(|place| (*place, self.places.get(place).cloned())).collect();
+        // Joined first, so that a group that both name keeps its number.
+        let action = new.map(|(_, read)| read.action(groups));
+        let old_action = old
+            .and_then(|(number, read)| self.places.get_mut(&read.place)?.members.remove(&number));
+        if let Some(((number, read), action)) = new.zip(action) {
+            self.places.entry(read.place).or_default().members.insert(number, action);
+        }
+        let mut is_other = places.iter().any(|place| place.direction == Direction::Outbound);
+        for place in &places {
+            match self.show(*place, draft) {
+                Ok(is_shown) => is_other |= is_shown,
+                Err(refusal) => {
+                    before.into_iter().for_each(|(place, shared)| self.restore(place, shared));
+                    new.into_iter().for_each(|(_, read)| read.leave(groups));
+                    return Err(refusal);
                 }
             }
         }
-        Ok(done? || read.place.direction == Direction::Outbound)
+        old.zip(old_action).into_iter().for_each(|((_, read), action)| {
+            self.stop_wanting(read, action, draft);
+            read.leave(groups);
+        });
+        new.zip(action).into_iter().for_each(|((_, read), action)| self.want(read, action, draft));
+        Ok(is_other)
     }
 
-    /// Removes one; whether workers are to see anything new.
-    ///
-    /// # Errors
-    /// As of [`Placement::add`].
-    pub(super) fn remove(
-        &mut self,
-        number: u32,
-        read: &Read,
-        groups: &mut Groups,
-        draft: &mut Snapshot,
-    ) -> Result<bool, Refusal> {
-        let action = self.forget(number, read, groups);
-        if let (Direction::Outbound, Some(PolicyAction::Protect { reqid })) =
-            (read.place.direction, action)
-            && let Some(count) = self.wanted.get_mut(&reqid)
-        {
+    /// Brings a place back to what it was.
+    fn restore(&mut self, place: Place, shared: Option<Shared>) {
+        if let Some((id, _)) = self.places.remove(&place).and_then(|shared| shared.seen) {
+            self.by_id.remove(&(place.spd, id));
+        }
+        let Some(shared) = shared else { return };
+        if let (Some((id, _)), Some(number)) = (shared.seen, shared.members.keys().next()) {
+            self.by_id.insert((place.spd, id), *number);
+        }
+        self.places.insert(place, shared);
+    }
+
+    /// Has SAs of a policy that packets leave by made on demand.
+    fn want(&mut self, read: &Read, action: PolicyAction, draft: &mut Snapshot) {
+        let (Direction::Outbound, PolicyAction::Protect { reqid }) = (read.place.direction, action)
+        else {
+            return;
+        };
+        let count = self.wanted.entry(reqid).or_default();
+        *count += 1;
+        if *count == 1 {
+            match read.group {
+                Some(group) if group.is_of_any_hosts() => draft.make_on_demand_between(reqid),
+                _ => draft.make_on_demand(reqid),
+            }
+        }
+    }
+
+    /// Takes back [`Placement::want`].
+    fn stop_wanting(&mut self, read: &Read, action: PolicyAction, draft: &mut Snapshot) {
+        let (Direction::Outbound, PolicyAction::Protect { reqid }) = (read.place.direction, action)
+        else {
+            return;
+        };
+        if let Some(count) = self.wanted.get_mut(&reqid) {
             *count -= 1;
             if *count == 0 {
                 self.wanted.remove(&reqid);
                 draft.make_beforehand(reqid);
             }
         }
-        Ok(self.show(read.place, draft)? || read.place.direction == Direction::Outbound)
-    }
-
-    fn forget(&mut self, number: u32, read: &Read, groups: &mut Groups) -> Option<PolicyAction> {
-        if let Some(group) = read.group {
-            groups.leave_policy(group, read.place.direction);
-        }
-        self.places.get_mut(&read.place)?.members.remove(&number)
     }
 
     /// Makes workers see what the policies of a place say now; whether that is something else.

@@ -5,29 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{KeyError, Suite};
-use convoy_engine::registry::{Ready, RegistryError};
+use convoy_engine::registry::{Drivers, Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    UdpEncap, WorkerId,
+    SaSpec, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
-use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaFlags};
+use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaDirection, SaFlags};
 
 use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
-use crate::drivers::Drivers;
-use crate::site::KeyMaterial;
+use super::placed::Placed;
 use crate::xfrm::Moment;
 
 /// Hop limit of outer headers, as Linux gives it.
 const HOP_LIMIT: u8 = 64;
 
-/// What records are made with, beside the SA.
+/// Properties of the gateway that records are made with, beside the SA.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     pub(super) drivers: Drivers,
@@ -35,40 +35,32 @@ pub(super) struct Surroundings {
     /// Largest outer packet in bytes.
     pub(super) wire_mtu: u16,
     pub(super) interfaces: Interfaces,
-    /// Whether SAs may have ciphers of old peers.
+    /// True if SAs may have ciphers of old peers.
     pub(super) legacy: bool,
 }
 
-/// Our address and the peer's.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
-    /// From here.
-    Outbound,
-    /// To here.
-    Inbound,
+/// The direction that a daemon asked for.
+pub(in crate::xfrm) const fn direction_of(said: SaDirection) -> Direction {
+    match said {
+        SaDirection::Out => Direction::Outbound,
+        SaDirection::In => Direction::Inbound,
+    }
 }
 
-impl Way {
-    pub(super) fn direction(self) -> Direction {
-        match self {
-            Self::Outbound => Direction::Outbound,
-            Self::Inbound => Direction::Inbound,
-        }
+/// Our port of UDP encapsulation.
+pub(super) const fn local_port(direction: Direction, encap: &Encap) -> u16 {
+    match direction {
+        Direction::Outbound => encap.source_port,
+        Direction::Inbound => encap.destination_port,
     }
+}
 
-    pub(super) const fn local_port(self, encap: &Encap) -> u16 {
-        match self {
-            Self::Outbound => encap.source_port,
-            Self::Inbound => encap.destination_port,
-        }
-    }
-
-    pub(super) fn endpoints(self, sa: &Sa) -> Endpoints {
-        let (source, destination) = (sa.info.source, sa.info.destination);
-        match self {
-            Self::Outbound => Endpoints { local: source, remote: destination },
-            Self::Inbound => Endpoints { local: destination, remote: source },
-        }
+/// Our address and the peer's.
+fn endpoints(direction: Direction, sa: &Sa) -> Endpoints {
+    let (source, destination) = (sa.info.source, sa.info.destination);
+    match direction {
+        Direction::Outbound => Endpoints { local: source, remote: destination },
+        Direction::Inbound => Endpoints { local: destination, remote: source },
     }
 }
 
@@ -76,10 +68,10 @@ impl Way {
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) protocol: IpsecProtocol,
-    pub(super) material: KeyMaterial,
+    pub(super) material: SaKeyMaterial,
 }
 
-/// What an SA is known by here.
+/// Identity of an SA here, with its counters.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) serial: u64,
@@ -111,32 +103,17 @@ impl Surroundings {
         lease: Arc<Lease>,
         source_is_here: bool,
     ) -> Result<OutboundSpec, Refusal> {
-        let Known { serial, numbers: (reqid, named), worker, counters } = known;
-        let driver = self.driver(sa, &keys.material, Way::Outbound)?;
-        let key = driver.seal_key(keys.material.suite(), keys.material.keys());
-        let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+        let driver = self.driver(sa, &keys.material, Direction::Outbound)?;
+        let key = driver.seal_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(OutboundSpec {
-            name: name(spi, sa.info.destination),
-            spi,
-            serial,
-            reqid,
-            named,
-            protocol: keys.protocol,
-            mode: mode(sa),
-            endpoints: Way::Outbound.endpoints(sa),
-            encap: encap(sa, Way::Outbound),
-            esn: sa.info.flags.any(SaFlags::ESN),
-            outer: outer(sa),
+            sa: spec(sa, keys, known, Direction::Outbound)?,
+            key: Arc::new(key).into(),
             source_is_here,
+            outer: outer(sa),
             path_mtu: self.wire_mtu,
             pad_to: u16::try_from(sa.tfc_padding.unwrap_or(0)).unwrap_or(u16::MAX),
             dummy_every: None,
-            salt: keys.material.salt(),
-            key: Arc::new(key.map_err(cannot)?),
-            lease,
-            lifetime: lifetime(sa, keys.material.suite()),
-            worker,
-            counters,
+            lease: lease.into(),
         })
     }
 
@@ -146,35 +123,25 @@ impl Surroundings {
         keys: &Keys,
         known: Known,
     ) -> Result<InboundSpec, Refusal> {
-        let Known { serial, numbers: (reqid, named), worker, counters } = known;
-        let driver = self.driver(sa, &keys.material, Way::Inbound)?;
-        let key = driver.open_key(keys.material.suite(), keys.material.keys());
-        let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+        let driver = self.driver(sa, &keys.material, Direction::Inbound)?;
+        let key = driver.open_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(InboundSpec {
-            name: name(spi, sa.info.destination),
-            spi,
-            serial,
-            reqid,
-            named,
-            protocol: keys.protocol,
-            mode: mode(sa),
-            endpoints: Way::Inbound.endpoints(sa),
+            sa: spec(sa, keys, known, Direction::Inbound)?,
+            key: Arc::new(key).into(),
             from_peer_only: honoured::selects_source(sa),
-            encap: encap(sa, Way::Inbound),
-            esn: sa.info.flags.any(SaFlags::ESN),
             ecn: !sa.info.flags.any(SaFlags::NO_ECN),
             replay_window: honoured::window(sa),
             interface: self.interfaces.id(sa.if_id).ok_or_else(honoured::no_interface)?,
-            salt: keys.material.salt(),
-            key: Arc::new(key.map_err(cannot)?),
-            lifetime: lifetime(sa, keys.material.suite()),
-            worker,
-            counters,
         })
     }
 
-    fn driver(&self, sa: &Sa, material: &KeyMaterial, way: Way) -> Result<Ready, Refusal> {
-        let peer = way.endpoints(sa).remote;
+    fn driver(
+        &self,
+        sa: &Sa,
+        material: &SaKeyMaterial,
+        direction: Direction,
+    ) -> Result<Ready, Refusal> {
+        let peer = endpoints(direction, sa).remote;
         self.drivers.for_daemon(material.suite(), peer, sa.if_id).map_err(no_driver)
     }
 
@@ -183,14 +150,14 @@ impl Surroundings {
         &self,
         old: &OutboundSpec,
         sa: &Sa,
-        material: &KeyMaterial,
+        material: &SaKeyMaterial,
     ) -> Result<Option<OutboundSpec>, Refusal> {
-        let driver = self.driver(sa, material, Way::Outbound)?;
+        let driver = self.driver(sa, material, Direction::Outbound)?;
         if driver.tier() == Some(old.key.tier()) {
             return Ok(None);
         }
         let key = driver.seal_key(material.suite(), material.keys()).map_err(cannot)?;
-        Ok(Some(OutboundSpec { key: Arc::new(key), ..old.twin() }))
+        Ok(Some(OutboundSpec { key: Arc::new(key).into(), ..old.clone() }))
     }
 
     /// As [`Self::driven_outbound`].
@@ -198,67 +165,67 @@ impl Surroundings {
         &self,
         old: &InboundSpec,
         sa: &Sa,
-        material: &KeyMaterial,
+        material: &SaKeyMaterial,
     ) -> Result<Option<InboundSpec>, Refusal> {
-        let driver = self.driver(sa, material, Way::Inbound)?;
+        let driver = self.driver(sa, material, Direction::Inbound)?;
         if driver.tier() == Some(old.key.tier()) {
             return Ok(None);
         }
         let key = driver.open_key(material.suite(), material.keys()).map_err(cannot)?;
-        Ok(Some(InboundSpec { key: Arc::new(key), ..twin_inbound(old) }))
+        Ok(Some(InboundSpec { key: Arc::new(key).into(), ..old.clone() }))
+    }
+}
+
+/// The part that both directions have.
+fn spec(sa: &Sa, keys: &Keys, known: Known, direction: Direction) -> Result<SaSpec, Refusal> {
+    let Known { serial, numbers: (reqid, named), worker, counters } = known;
+    let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+    Ok(SaSpec {
+        name: name(spi, sa.info.destination),
+        spi,
+        serial,
+        reqid,
+        named,
+        protocol: keys.protocol,
+        mode: mode(sa),
+        endpoints: endpoints(direction, sa),
+        encap: encap(sa, direction),
+        esn: sa.info.flags.any(SaFlags::ESN),
+        salt: keys.material.salt(),
+        lifetime: lifetime(sa, keys.material.suite()),
+        worker,
+        counters: counters.into(),
+    })
+}
+
+/// The same SA with what a daemon may change of a live one in both directions.
+fn changed(old: &SaSpec, suite: Suite, sa: &Sa, direction: Direction) -> SaSpec {
+    SaSpec {
+        endpoints: endpoints(direction, sa),
+        encap: encap(sa, direction),
+        lifetime: lifetime(sa, suite),
+        ..old.clone()
     }
 }
 
 /// The same outbound SA with what a daemon may change of a live one.
 pub(super) fn changed_outbound(old: &OutboundSpec, sa: &Sa) -> OutboundSpec {
-    OutboundSpec {
-        name: old.name.clone(),
-        endpoints: Way::Outbound.endpoints(sa),
-        encap: encap(sa, Way::Outbound),
-        lifetime: lifetime(sa, old.key.suite()),
-        ..old.twin()
-    }
+    OutboundSpec { sa: changed(&old.sa, old.key.suite(), sa, Direction::Outbound), ..old.clone() }
 }
 
 /// The same outbound SA on another path.
 pub(super) fn with_path_mtu(old: &OutboundSpec, path_mtu: u16) -> OutboundSpec {
-    OutboundSpec { path_mtu, ..old.twin() }
+    OutboundSpec { path_mtu, ..old.clone() }
 }
 
-/// As [`changed_outbound`].
+/// The same inbound SA with what a daemon may change of a live one.
 pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
     InboundSpec {
-        endpoints: Way::Inbound.endpoints(sa),
+        sa: changed(&old.sa, old.key.suite(), sa, Direction::Inbound),
         from_peer_only: honoured::selects_source(sa),
-        encap: encap(sa, Way::Inbound),
         ecn: !sa.info.flags.any(SaFlags::NO_ECN),
         replay_window: honoured::window(sa),
-        lifetime: lifetime(sa, old.key.suite()),
-        ..twin_inbound(old)
-    }
-}
-
-fn twin_inbound(old: &InboundSpec) -> InboundSpec {
-    InboundSpec {
-        name: old.name.clone(),
-        spi: old.spi,
-        serial: old.serial,
-        reqid: old.reqid,
-        named: old.named,
-        protocol: old.protocol,
-        mode: old.mode,
-        endpoints: old.endpoints,
-        from_peer_only: old.from_peer_only,
-        encap: old.encap,
-        esn: old.esn,
-        ecn: old.ecn,
-        replay_window: old.replay_window,
-        interface: old.interface,
-        salt: old.salt.clone(),
-        key: old.key.clone(),
-        lifetime: old.lifetime,
-        worker: old.worker,
-        counters: old.counters.clone(),
+        ..old.clone()
     }
 }
 
@@ -267,11 +234,11 @@ fn mode(sa: &Sa) -> Mode {
     if sa.info.mode == convoy_xfrm::Mode::Transport { Mode::Transport } else { Mode::Tunnel }
 }
 
-fn encap(sa: &Sa, way: Way) -> Option<UdpEncap> {
+fn encap(sa: &Sa, direction: Direction) -> Option<UdpEncap> {
     let encap = sa.encap?;
-    let (local_port, remote_port) = match way {
-        Way::Outbound => (encap.source_port, encap.destination_port),
-        Way::Inbound => (encap.destination_port, encap.source_port),
+    let (local_port, remote_port) = match direction {
+        Direction::Outbound => (encap.source_port, encap.destination_port),
+        Direction::Inbound => (encap.destination_port, encap.source_port),
     };
     let seconds = Some(sa.nat_keepalive).filter(|seconds| *seconds > 0);
     let keepalive = seconds.map(|seconds| Duration::from_secs(seconds.into()));
@@ -337,7 +304,7 @@ pub(super) fn numbers(sa: &Sa) -> (SeqNum, SeqNum) {
 }
 
 /// Brings what an SA shows up to date: what it did, and how far its numbers are.
-pub(super) fn refresh(sa: &mut Sa, placed: &super::Placed, at: Moment) {
+pub(super) fn refresh(sa: &mut Sa, placed: &Placed, at: Moment) {
     let counters = &placed.counters;
     let usage = &mut sa.info.usage;
     (usage.bytes, usage.packets) = (counters.bytes.get(), counters.packets.get());

@@ -5,6 +5,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
+use convoy_host::Mark;
 use convoy_xfrm::{AckOptions, Address, Datagram, Message, Messages, Received, Reply};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -14,7 +15,6 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 use super::control;
-use crate::site::ExemptMark;
 use crate::xfrm::{Client, Cursor, Service};
 
 /// Bytes of datagrams that may lie in a connection, unread; the kernel doubles it for its own books.
@@ -27,7 +27,7 @@ const DUMP_STEP: usize = 64;
 pub(super) struct Incoming {
     /// It may hold keys.
     bytes: Zeroizing<Vec<u8>>,
-    /// Where the next message begins.
+    /// Position of the next message.
     at: usize,
     /// A descriptor that came along.
     pub(super) passed: Option<OwnedFd>,
@@ -39,7 +39,7 @@ impl Incoming {
         Messages::new(self.bytes.get(self.at..)?).next()
     }
 
-    /// Whether this message is all there is.
+    /// True if this message is all there is.
     pub(super) fn is_whole(&self, message: &Message<'_>) -> bool {
         message.as_bytes().len() == self.bytes.len()
     }
@@ -52,7 +52,7 @@ impl Incoming {
     }
 }
 
-/// What reading from a connection comes to.
+/// Result of reading from a connection.
 #[derive(Debug)]
 pub(super) enum Read {
     /// A datagram.
@@ -72,7 +72,7 @@ struct Dump {
     to: Address,
 }
 
-/// What became of a datagram.
+/// Outcome of sending a datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Yes,
@@ -93,17 +93,17 @@ pub(super) struct Connection {
     /// Groups of daemons that the log knows of.
     pub(super) noted: u32,
     pub(super) options: AckOptions,
-    /// What is left of a datagram whose messages are more than a turn's, or more than there is room to
+    /// Rest of a datagram whose messages are more than a turn's, or more than there is room to
     /// answer.
     pub(super) incoming: Option<Incoming>,
     /// Answers for which there is no room yet: those to one request, or one step of a dump.
     waiting: VecDeque<Datagram>,
     dump: Option<Dump>,
-    /// Whether events were lost that it has not been told of.
+    /// True if events were lost that it has not been told of.
     lost: bool,
-    /// Whether nobody reads any more. What was asked before is still carried out.
+    /// True if nobody reads any more. What was asked before is still carried out.
     unread: bool,
-    /// What epoll watches for.
+    /// Events that epoll watches for.
     watched: EventFlags,
 }
 
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// Whether the next request may be carried out: all answers before are on their way.
+    /// True if the next request may be carried out: all answers before are on their way.
     pub(super) fn takes_requests(&self) -> bool {
         self.waiting.is_empty() && self.dump.is_none()
     }
@@ -203,7 +203,7 @@ impl Connection {
     }
 
     /// Tells the mark of sockets that are exempt from policies. Who does not read it asks again.
-    pub(super) fn tell_mark(&self, mark: ExemptMark) {
+    pub(super) fn tell_mark(&self, mark: Mark) {
         self.send(&control::mark(self.port.unwrap_or_default(), mark));
     }
 

@@ -1,9 +1,8 @@
-//! What the preloaded library says beside XFRM's messages, and what it is told
+//! Messages of the preloaded library beside XFRM's, and the answers to it
 //! (`docs/xfrm-socket.md`).
 
+use convoy_host::Mark;
 use convoy_xfrm::{AckOptions, Flags, HEADER_LEN, Message};
-
-use crate::site::ExemptMark;
 
 /// The version of the protocol.
 const VERSION: u32 = 1;
@@ -38,9 +37,9 @@ pub(super) enum Control {
     Switch { number: u32, on: bool },
     /// A UDP socket that came along is handed over: the value of `UDP_ENCAP`.
     Steer(u32),
-    /// What mark exempts sockets from policies is asked.
+    /// The library asks which mark exempts sockets from policies.
     Mark,
-    /// What no library of this version says.
+    /// A message that no library of this version sends.
     Unknown,
 }
 
@@ -91,7 +90,7 @@ pub(super) fn overrun(port: u32) -> Vec<u8> {
 }
 
 /// The answer to [`Control::Mark`].
-pub(super) fn mark(port: u32, ExemptMark { value, mask }: ExemptMark) -> Vec<u8> {
+pub(super) fn mark(port: u32, Mark { value, mask }: Mark) -> Vec<u8> {
     said(MARK, port, &[value, mask])
 }
 
@@ -143,7 +142,7 @@ mod tests {
         assert_eq!(told(8, &[2]), Some(Control::Steer(2)));
         assert_eq!(told(9, &[]), Some(Control::Mark));
         assert_eq!(overrun(7), message(4, &[]));
-        assert_eq!(mark(7, ExemptMark { value: 3, mask: 15 }), message(9, &[3, 15]));
+        assert_eq!(mark(7, Mark { value: 3, mask: 15 }), message(9, &[3, 15]));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Server {
         Ok(Self { place, multicast, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Socket file on which it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()

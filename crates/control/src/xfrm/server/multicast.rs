@@ -21,7 +21,7 @@ struct Shared {
     wake: OwnedFd,
 }
 
-/// What the server's thread has not sent yet.
+/// Events that the server's thread has not sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// In their order.
@@ -40,7 +40,7 @@ impl Multicast {
     /// A way that leads nowhere until a server is started with it.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub fn new() -> std::io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self(Arc::new(Shared { pending: Mutex::default(), wake })))

@@ -1,4 +1,4 @@
-//! What people are told of who uses the socket.
+//! Messages to people about the processes that use the socket.
 
 use convoy_xfrm::Group;
 

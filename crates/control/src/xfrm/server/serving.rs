@@ -50,7 +50,7 @@ pub(super) struct Serving {
     unfinished: BTreeSet<u64>,
     /// Datagrams are received here.
     buffer: Zeroizing<Vec<u8>>,
-    /// When connections are accepted again.
+    /// Time at which connections are accepted again.
     paused: Option<Instant>,
     complaints: Throttle,
 }
@@ -111,7 +111,7 @@ impl Serving {
         }
     }
 
-    /// How long to wait for something to happen; `None` for ever.
+    /// Time to wait for something to happen; `None` for ever.
     fn patience(&self) -> Option<Timespec> {
         if !self.unfinished.is_empty() {
             return Some(Timespec::default());

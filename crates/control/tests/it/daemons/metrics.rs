@@ -14,14 +14,15 @@ use convoy_control::status::{
 };
 use convoy_control::xfrm::Moment;
 use convoy_crypto::Cpu;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::lifetime::Limit;
-use convoy_ipsec::pipeline::{Now, WorkerCounters};
+use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_wire::Spi;
-use convoy_xfrm::{Action, Key, PolicyDirection as Way, Request, SaQuery, Transform};
+use convoy_xfrm::{Action, Key, PolicyDirection, Request, SaQuery, Transform};
 
 use super::{Gateway, INTERFACES, THERE, policy, sa};
 
@@ -141,7 +142,7 @@ fn of(page: &BTreeMap<String, f64>, name: &str, way: Option<&str>) -> f64 {
 #[test]
 fn totals_of_a_tunnel_survive_its_sas_and_a_tunnel_without_them_is_down() {
     let mut watched = Watched::new();
-    watched.gateway.put(policy(Way::Out, Action::Allow, Some(7), 0));
+    watched.gateway.put(policy(PolicyDirection::Out, Action::Allow, Some(7), 0));
     let page = watched.page();
     assert_eq!(of(&page, "up", None), 0.0, "a policy without an SA");
     assert_eq!(page["convoy_policy_up{policy=\"xfrm-1\"}"], 0.0);
@@ -206,7 +207,7 @@ fn questions_and_their_answers_are_on_the_page_where_there_are_some() {
     let detail = String::new();
     let connections = Some(Connections { entries: 236_000, limit: 262_144 });
     watched.leak_protection = Some(LeakProtection { is_on: true, detail, questions, connections });
-    watched.gateway.put(policy(Way::Out, Action::Allow, None, 0));
+    watched.gateway.put(policy(PolicyDirection::Out, Action::Allow, None, 0));
     let state = &watched.gateway.state;
     let picture = state.published().current();
     let spd = picture.spd_of(state.plain_spd()).unwrap();
@@ -246,7 +247,7 @@ fn tunnels_of_interfaces_are_told_apart() {
     let mut watched = Watched::new();
     watched.gateway = Gateway::with(INTERFACES);
     for (n, if_id) in (0..).zip([0, 42, 43]) {
-        let mut asks = policy(Way::Out, Action::Allow, Some(7), n);
+        let mut asks = policy(PolicyDirection::Out, Action::Allow, Some(7), n);
         asks.if_id = if_id;
         watched.gateway.put(asks);
     }
@@ -379,7 +380,7 @@ fn one_page_serves_all_who_ask_within_a_second_and_head_makes_none() {
     assert!((1..=most).contains(&made.load(Ordering::Relaxed)), "{made:?} pages, {most} at most");
 }
 
-/// Who says nothing, or does not read its answer, gives way to who comes next.
+/// A client that says nothing, or does not read its answer, gives way to the next one.
 #[test]
 fn idle_and_slow_clients_keep_nobody_out() {
     let (server, _) = counting(64 << 20);
@@ -405,7 +406,7 @@ fn idle_and_slow_clients_keep_nobody_out() {
     drop(slow);
 }
 
-/// Who connects and says nothing occupies a few places, and nothing more.
+/// Clients that connect and say nothing occupy a few places, and nothing more.
 #[test]
 fn silent_clients_are_bounded_and_the_server_ends_all_the_same() {
     let server = server();

@@ -1,4 +1,4 @@
-//! What the reports show of the SAs and policies that IKE daemons made, beside those of the site file.
+//! Reports on the SAs and policies that IKE daemons made, beside those of the site file.
 
 mod metrics;
 
@@ -9,23 +9,23 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::State;
 use convoy_control::status::{
-    Inputs, LifetimeState, Origin, PolicyDirection, PolicyStatus, Sampler, Text, Use, observe,
-    policy_report, sa_report,
+    self, Inputs, LifetimeState, Origin, PolicyStatus, Sampler, Text, Use, observe, policy_report,
+    sa_report,
 };
 use convoy_control::trace::{Question, Verdict, trace};
 use convoy_control::xfrm::{Client, Host, Kernel, Moment, Setting};
 use convoy_crypto::Cpu;
-use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::clock::Now;
 use convoy_wire::Spi;
 use convoy_xfrm::{
     Action, Address, Addresses, Aead, AlgorithmName, Key, Limit, Limits, Mark, Mode, Network,
-    Policy, PolicyDirection as Way, PolicyInfo, PortMask, Request, Sa, SaFlags, SaInfo, SaProtocol,
+    Policy, PolicyDirection, PolicyInfo, PortMask, Request, Sa, SaFlags, SaInfo, SaProtocol,
     Selector, Share, Template, Transform, Usage,
 };
 
 const HERE: [u8; 4] = [192, 0, 2, 1];
 const THERE: [u8; 4] = [192, 0, 2, 2];
-/// What every key is made of, as text would show it.
+/// Byte that every key is made of, as text would show it.
 const SECRET: u8 = 0x5e;
 
 const SITE: &str = r#"
@@ -164,9 +164,9 @@ fn sa(outbound: bool, spi: u32, reqid: u32) -> Sa {
     sa
 }
 
-fn policy(direction: Way, action: Action, reqid: Option<u32>, to: u8) -> Policy {
+fn policy(direction: PolicyDirection, action: Action, reqid: Option<u32>, to: u8) -> Policy {
     let network = |a: u8, b: u8| Network { address: [10, a, b, 0].into(), prefix_len: 24 };
-    let out = direction == Way::Out;
+    let out = direction == PolicyDirection::Out;
     let (near, far) = (network(1, 0), network(2, to));
     let (source, destination) = if out { (near, far) } else { (far, near) };
     let ends = if out { (HERE, THERE) } else { (THERE, HERE) };
@@ -210,17 +210,17 @@ fn policy(direction: Way, action: Action, reqid: Option<u32>, to: u8) -> Policy 
 fn policies_of_daemons_are_shown_with_the_sas_that_they_use() {
     let mut gateway = Gateway::new();
     assert_eq!(gateway.policies().len(), 1);
-    for way in [Way::Out, Way::In, Way::Forward] {
+    for way in [PolicyDirection::Out, PolicyDirection::In, PolicyDirection::Forward] {
         gateway.put(policy(way, Action::Allow, Some(7), 0));
     }
-    let mut mail = policy(Way::Out, Action::Block, None, 9);
+    let mut mail = policy(PolicyDirection::Out, Action::Block, None, 9);
     mail.info.priority = 10;
     mail.info.selector.protocol = 6;
     mail.info.selector.destination_port = PortMask { value: 25, mask: 0xffff };
     gateway.put(mail);
     let [local, block, out, inn, forward] = &gateway.policies()[..] else { panic!() };
     assert_eq!((local.origin, local.index, local.direction), (Origin::Site, None, None));
-    assert_eq!((&*block.action, block.direction), ("discard", Some(PolicyDirection::Out)));
+    assert_eq!((&*block.action, block.direction), ("discard", Some(status::PolicyDirection::Out)));
     assert_eq!(
         (block.protocol.as_deref(), block.upper.as_deref()),
         (Some("tcp"), Some("port any to 25"))
@@ -232,8 +232,11 @@ fn policies_of_daemons_are_shown_with_the_sas_that_they_use() {
     );
     assert_eq!((out.priority, &*out.action, out.acquire), (1000, "protect", true));
     assert_eq!((&out.sa_out, &out.spi_out), (&None, &None), "no SA yet");
-    assert_eq!((inn.direction, inn.sa_in.len()), (Some(PolicyDirection::In), 0));
-    assert_eq!((forward.direction, forward.sa_in.len()), (Some(PolicyDirection::Forward), 0));
+    assert_eq!((inn.direction, inn.sa_in.len()), (Some(status::PolicyDirection::In), 0));
+    assert_eq!(
+        (forward.direction, forward.sa_in.len()),
+        (Some(status::PolicyDirection::Forward), 0)
+    );
 
     gateway.add(sa(true, 0xabc, 7));
     gateway.add(sa(false, 0xdef, 7));
@@ -265,7 +268,7 @@ fn policies_of_daemons_are_shown_with_the_sas_that_they_use() {
 #[test]
 fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
     let mut gateway = Gateway::new();
-    gateway.put(policy(Way::Out, Action::Allow, Some(7), 0));
+    gateway.put(policy(PolicyDirection::Out, Action::Allow, Some(7), 0));
     gateway.add(sa(true, 0xabc, 7));
     gateway.add(sa(false, 0xdef, 4_000_000_000));
     gateway.seconds += 3100;
@@ -350,7 +353,7 @@ fn a_trace_says_what_becomes_of_a_packet_and_what_would_help() {
         "backend in [wire]",
     );
     dropped(&gateway, Question { spi: Some(9), ..back }, "unknown-spi", "compare `convoy sa`");
-    for way in [Way::Out, Way::In, Way::Forward] {
+    for way in [PolicyDirection::Out, PolicyDirection::In, PolicyDirection::Forward] {
         gateway.put(policy(way, Action::Allow, Some(7), 0));
     }
     let waits = ask(&gateway, out);
@@ -394,7 +397,7 @@ fn a_trace_says_what_becomes_of_a_packet_and_what_would_help() {
     dropped(&gateway, stray, "inner-policy-mismatch", "selectors");
     gateway.seconds += 3601;
     dropped(&gateway, out, "lifetime-expired", "IKE daemon should have made another");
-    let block = policy(Way::Out, Action::Block, None, 0);
+    let block = policy(PolicyDirection::Out, Action::Block, None, 0);
     gateway.ask(Request::UpdPolicy(Box::new(block)));
     dropped(&gateway, out, "policy-discard", "the IKE daemon blocks");
 
@@ -417,7 +420,7 @@ fn a_trace_knows_what_an_sa_sent_when_a_route_leads_it_into_its_interface() {
     let mut gateway = Gateway::with(INTERFACES);
     let everything = Network { address: [0, 0, 0, 0].into(), prefix_len: 0 };
     for if_id in [0, 42] {
-        let mut policy = policy(Way::Out, Action::Allow, Some(7), 0);
+        let mut policy = policy(PolicyDirection::Out, Action::Allow, Some(7), 0);
         policy.if_id = if_id;
         policy.info.selector.addresses =
             Addresses::Networks { source: everything, destination: everything };

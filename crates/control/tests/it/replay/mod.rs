@@ -1,4 +1,4 @@
-//! What unmodified daemons asked, asked again for thousands of tunnels over the real socket.
+//! Requests of unmodified daemons, made again for thousands of tunnels over the real socket.
 
 mod trace;
 
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use convoy_control::drivers::Drivers;
 use convoy_control::xfrm::{
     Answer, Client, Cursor, Host, Kernel, Moment, Multicast, Server, Service, Setting,
 };
 use convoy_crypto::Cpu;
-use convoy_ipsec::pipeline::Now;
+use convoy_engine::registry::Drivers;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_xfrm::{Address, Datagram, Flags, Messages, Refusal, Reply, Request, SaDump};
@@ -130,7 +130,7 @@ impl Daemon {
         }
     }
 
-    /// How many messages a dump has.
+    /// Number of messages in a dump.
     fn dump(&self, request: &Request) -> usize {
         self.send(request.build(1, Flags::default()).as_bytes());
         let mut count = 0;

@@ -1,4 +1,4 @@
-//! What an IKE daemon asked of a running Convoy for one tunnel, asked again for as many as one likes: with other
+//! Requests of an IKE daemon to a running Convoy for one tunnel, made again for as many as one likes: with other
 //! SPIs, keys, reqids, peers and networks.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ pub(crate) const CHARON: &str =
 /// Libreswan's pluto.
 pub(crate) const PLUTO: &str = include_str!("../../../../xfrm/tests/recorded/pluto-on-convoy.txt");
 
-/// How many tunnels there are networks for.
+/// Number of tunnels that there are networks for.
 const TUNNELS_MAX: u32 = 1 << 15;
 
 type Failure = Box<dyn Error>;
@@ -57,7 +57,7 @@ fn reply(bytes: &[u8]) -> Result<Reply, Failure> {
     Ok(Reply::parse(&message)?)
 }
 
-/// What is the same of two answers to the same question: their kinds, and why one refuses.
+/// Part of an answer that two answers to the same question share: its kind, and the reason of a refusal.
 fn kind(reply: &Reply) -> String {
     match reply {
         Reply::Acknowledgement(done) => format!("{:?}", done.refusal),
@@ -69,7 +69,7 @@ impl Trace {
     /// Reads what is recorded.
     ///
     /// # Errors
-    /// When it is damaged.
+    /// Fails if it is damaged.
     pub(crate) fn read(recorded: &'static str) -> Result<Self, Failure> {
         let mut parts: Vec<(&'static str, Vec<Exchange>)> = Vec::new();
         for line in recorded.lines() {
@@ -104,7 +104,7 @@ impl Trace {
     /// A part by its name.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if there is none.
     pub(crate) fn part(&self, name: &str) -> Result<&[Exchange], Failure> {
         let found = self.parts.iter().find(|(other, _)| *other == name);
         Ok(found.map(|(_, part)| &part[..]).ok_or_else(|| format!("no part '{name}'"))?)
@@ -124,7 +124,7 @@ impl<'a> Tunnel<'a> {
     /// The tunnel of a number.
     ///
     /// # Errors
-    /// When there is no network for it.
+    /// Fails if there is no network for it.
     pub(crate) fn new(trace: &'a Trace, number: u32) -> Result<Self, Failure> {
         if number >= TUNNELS_MAX {
             return Err(format!("no more than {TUNNELS_MAX} tunnels").into());
@@ -135,7 +135,7 @@ impl<'a> Tunnel<'a> {
     /// Asks what the daemon asked. `send` takes a datagram and gives the first message of the answer.
     ///
     /// # Errors
-    /// When the answer is of another kind than the daemon's was.
+    /// Fails if the answer is of another kind than the daemon's was.
     pub(crate) fn ask(
         &mut self,
         exchange: &Exchange,

@@ -1,4 +1,4 @@
-//! What stands behind the socket in these tests: the databases, without anything that follows.
+//! Service behind the socket in these tests: the databases, without anything that follows.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use convoy_xfrm::{
     SpdInfo,
 };
 
-/// What a kernel without time would have.
+/// Fixed time of all requests, in seconds since 1970.
 const NOW: u64 = 1_700_000_000;
 
 #[derive(Default)]
@@ -23,9 +23,9 @@ pub(crate) struct Databases {
     pub(crate) dumped: AtomicUsize,
     /// Local ports of UDP sockets that came, and of which kind they are to be.
     pub(crate) steered: Mutex<Vec<(u16, u32)>>,
-    /// Where an event goes during each request, if it is set.
+    /// Destination of an event during each request, if it is set.
     pub(crate) multicast: Mutex<Option<Multicast>>,
-    /// Who asked last.
+    /// Process that asked last.
     pub(crate) client: Mutex<Option<Client>>,
 }
 

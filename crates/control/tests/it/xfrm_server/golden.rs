@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-use convoy_control::drivers::Drivers;
 use convoy_control::xfrm::{
     Answer, Client, Cursor, Host, Kernel, Moment, Multicast, Server, Service, Setting,
 };
 use convoy_crypto::Cpu;
-use convoy_ipsec::pipeline::Now;
+use convoy_engine::registry::Drivers;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_xfrm::{Address, Datagram, Errno, Refusal, Request};
@@ -29,7 +29,7 @@ impl Host for Nowhere {
     }
 }
 
-/// What a gateway does with requests, without its workers.
+/// Service of a gateway without its workers.
 pub(crate) struct Whole(Mutex<Kernel>);
 
 const AT: Moment = Moment { unix_ns: 1_700_000_000_000_000_000, worker: Now(1) };
@@ -63,7 +63,7 @@ pub(crate) fn whole() -> Arc<Whole> {
     Arc::new(Whole(Mutex::new(Kernel::new(setting, published, Box::new(Nowhere)).unwrap())))
 }
 
-/// What both can do: the kernel under this machine may have no ESP, so SAs have SPIs and no keys.
+/// Arguments of `ip xfrm` that both can serve: the kernel under this machine may have no ESP, so SAs have SPIs and no keys.
 const COMMANDS: &str = "\
 policy add src 10.1.0.0/24 dst 10.2.0.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 1 mode tunnel
 policy add src 10.1.0.0/24 dst 10.2.0.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 1 mode tunnel

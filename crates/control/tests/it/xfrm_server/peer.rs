@@ -87,7 +87,7 @@ impl Peer {
         assert_eq!(sendmsg(&self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL), Ok(bytes.len()));
     }
 
-    /// Whether something is there within so many milliseconds.
+    /// True if something is there within so many milliseconds.
     pub(crate) fn is_readable(&self, ms: i64) -> bool {
         let mut entries = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
         let patience = Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 };
@@ -131,7 +131,7 @@ impl Peer {
         }
     }
 
-    /// Whether the server answers.
+    /// Number of SAs that the server answers.
     pub(crate) fn counts(&self, seq: u32) -> u32 {
         match self.ask(seq, &count()).unwrap().remove(0) {
             Reply::NewSadInfo(info) => info.count,
@@ -139,13 +139,13 @@ impl Peer {
         }
     }
 
-    /// Whether the server ended the connection.
+    /// True if the server ended the connection.
     pub(crate) fn is_over(&self) -> bool {
         self.receive().is_empty()
     }
 }
 
-/// How many SAs there are.
+/// Request for the number of SAs.
 pub(crate) fn count() -> Request {
     Request::GetSadInfo(Default::default())
 }

@@ -10,7 +10,7 @@ use super::golden::whole;
 use super::programs::{has_ip, preloaded};
 
 const KERNEL: &str = include_str!("recorded/linux.txt");
-/// What a gateway says where it means to do otherwise than the kernel did: commands in the order of the
+/// Answers of a gateway where it means to do otherwise than the kernel did: commands in the order of the
 /// recording and in its form, with the reasons as comments.
 const OTHERWISE: &str = include_str!("recorded/otherwise.txt");
 
@@ -26,7 +26,7 @@ fn turns(recording: &str) -> Vec<(&str, String)> {
     turns
 }
 
-/// Whether `ip` here prints as that of the recording did.
+/// True if `ip` here prints as that of the recording did.
 fn is_same_ip() -> bool {
     if !has_ip() {
         return false;

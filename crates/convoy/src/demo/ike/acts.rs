@@ -1,4 +1,4 @@
-//! What is shown.
+//! Acts of the demonstration.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,9 +59,9 @@ const REKEYS: usize = 20;
 const REKEYS_OF_MANY: usize = 3;
 /// Traffic between two rekeys, after the new SAs are there.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// How long a tunnel may take to carry packets again after a gateway was killed.
+/// Longest time until a tunnel carries packets again after a gateway was killed.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// Where the left gateway moves to on the wire.
+/// Address to which the left gateway moves on the wire.
 const MOVED: [u8; 4] = [198, 51, 100, 77];
 
 fn psk(play: &mut Play<'_>) -> anyhow::Result<Done> {
@@ -250,7 +250,7 @@ fn wire(play: &mut Play<'_>) -> anyhow::Result<Done> {
     )))
 }
 
-/// What came of numbered datagrams, all tunnels and both ways together.
+/// Counts of numbered datagrams, all tunnels and both ways together.
 struct Total {
     sent: u64,
     lost: u64,
@@ -280,7 +280,7 @@ impl Total {
         total
     }
 
-    /// Whether all that was to be sent was sent, and came at most once and unchanged.
+    /// True if all that was to be sent was sent, and came at most once and unchanged.
     fn is_whole(&self) -> bool {
         self.odd == 0 && self.refused == 0
     }
@@ -361,7 +361,7 @@ impl Play<'_> {
         Ok((total, slowest))
     }
 
-    /// What kernels and gateways have dropped for want of room until now.
+    /// Packets that kernels and gateways have dropped for want of room until now.
     fn dropped(&self) -> anyhow::Result<Dropped> {
         let gateways = self.world.sides.iter().filter_map(|side| side.gateway.as_ref());
         let all = gateways.map(Gateway::status).collect::<Result<Vec<_>, _>>()?;
@@ -442,7 +442,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// How long after `begun` a ping is answered.
+    /// Time after `begun` of the first ping that is answered.
     fn wait_for_traffic(&self, begun: Instant) -> anyhow::Result<Duration> {
         let to = self.world.topology.b.host_address(Family::V4);
         loop {

@@ -41,29 +41,29 @@ pub struct IkeArgs {
     /// Workers of each gateway. Left out: two where there are many tunnels and two processors, else one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: Option<u16>,
-    /// How long bulk traffic flows, each way.
+    /// Seconds that bulk traffic flows, each way.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
-    /// What does the cryptography of the gateways: "inline", "pool", "model", or a driver, as `convoy crypto` lists
+    /// Unit that does the cryptography of the gateways: "inline", "pool", "model", or a driver, as `convoy crypto` lists
     /// them, for SAs that it suits.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub engine: Engine,
-    /// What goes wrong with `--engine model`, and when after its first packet: stall@2s, remove@500ms.
+    /// Failures of `--engine model`, each at a time after its first packet: stall@2s, remove@500ms.
     #[arg(long, value_name = "FAULT", value_parser = super::fault)]
     pub fault: Vec<ModelFault>,
     /// Print one JSON object instead of the acts.
     #[arg(long)]
     pub json: bool,
-    /// Where configurations, logs and captures go.
+    /// Folder for configurations, logs and captures.
     #[arg(long, value_name = "DIR", default_value = "target/demo-ike")]
     pub out: PathBuf,
-    /// What carries the packets of the two daemons.
+    /// Data plane of the two daemons.
     #[arg(long, value_enum, default_value_t, hide = true)]
     pub peers: Peers,
 }
 
 impl IkeArgs {
-    /// How many workers each gateway has.
+    /// Number of workers of each gateway.
     fn worker_count(&self) -> u16 {
         let usual = || {
             let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -73,7 +73,7 @@ impl IkeArgs {
     }
 }
 
-/// What carries the packets of the two daemons.
+/// Data planes of the two daemons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Peers {
     /// Convoy on both sides

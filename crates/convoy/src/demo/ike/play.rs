@@ -13,7 +13,7 @@ use crate::demo::progress::Progress;
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// What came of an act.
+/// Outcome of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -35,9 +35,9 @@ impl Verdict {
 /// An act that went as it should.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
-    /// What was seen.
+    /// Result that was seen.
     Passed(String),
-    /// Why it cannot be played here.
+    /// Reason for which it cannot be played here.
     Skipped(&'static str),
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Done {
 pub(super) struct Scene {
     act: &'static str,
     verdict: Verdict,
-    /// What was seen, or what went wrong.
+    /// Result that was seen, or the error.
     said: String,
     seconds: f64,
 }
@@ -54,11 +54,11 @@ pub(super) struct Scene {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Datagrams {
     pub(super) sent: u64,
-    /// Those that did not arrive.
+    /// Datagrams that did not arrive.
     pub(super) lost: u64,
 }
 
-/// What came of all.
+/// Outcome of all acts.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Summary {
     peers: &'static str,
@@ -66,7 +66,7 @@ pub(super) struct Summary {
     acts: Vec<Scene>,
     pub(super) failed: usize,
     skipped: usize,
-    /// What each worker had and did in the act about them.
+    /// SAs and packets of each worker in the act about them.
     workers: Shares,
     /// Datagrams of that act.
     datagrams: Datagrams,
@@ -104,7 +104,7 @@ pub(super) struct Play<'a> {
     pub(super) interrupt: &'a Interrupt,
     scenes: Vec<Scene>,
     aloud: bool,
-    /// What each worker had and did while so many datagrams were sent and lost.
+    /// SAs and packets of each worker while so many datagrams were sent and lost.
     pub(super) shares: Shares,
     pub(super) datagrams: Datagrams,
 }

@@ -1,4 +1,4 @@
-//! What each worker has of many tunnels, and did of their traffic.
+//! SAs of many tunnels that each worker has, and packets of their traffic.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::play::Datagrams;
 use super::world::{SIDES, World};
 
-/// How long SAs of earlier rekeys may stay.
+/// Longest time that SAs of earlier rekeys may stay.
 const SETTLING: Duration = Duration::from_secs(10);
-/// How often they are looked for.
+/// Time between two looks for them.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A worker of a gateway.
@@ -29,7 +29,7 @@ struct Share {
 pub(super) struct Shares(Vec<Share>);
 
 impl Shares {
-    /// What they have now, and did until now.
+    /// SAs that they have now, and packets until now.
     pub(super) fn of(world: &World) -> anyhow::Result<Self> {
         let mut shares = Vec::new();
         for (gateway, side) in SIDES.into_iter().zip(&world.sides) {
@@ -40,7 +40,7 @@ impl Shares {
         Ok(Self(shares))
     }
 
-    /// What they have once the SAs of earlier rekeys have gone: strongSwan keeps the old inbound ones for five seconds
+    /// Shares once the SAs of earlier rekeys have gone: strongSwan keeps the old inbound ones for five seconds
     /// (`delete_rekeyed_delay`). Where some stay longer, what there is then.
     pub(super) fn settled(world: &World) -> anyhow::Result<Self> {
         let until = Instant::now() + SETTLING;
@@ -53,7 +53,7 @@ impl Shares {
         }
     }
 
-    /// Whether each gateway has one SA in each direction for every tunnel.
+    /// True if each gateway has one SA in each direction for every tunnel.
     fn has_one_pair_each(&self, tunnels: usize) -> bool {
         SIDES.iter().all(|gateway| {
             let own = || self.0.iter().filter(|share| share.gateway == *gateway);
@@ -64,7 +64,7 @@ impl Shares {
         })
     }
 
-    /// What they have now, and did since another moment.
+    /// SAs that they have now, and packets since another moment.
     pub(super) fn since(mut self, before: &Self) -> Self {
         for (now, then) in self.0.iter_mut().zip(&before.0) {
             let (now, then) = (&mut now.worker, &then.worker);
@@ -85,7 +85,7 @@ impl Shares {
         self.0.iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Whether every SA has a worker that worked.
+    /// Checks that every SA has a worker that worked.
     pub(super) fn check(&self, tunnels: usize) -> anyhow::Result<()> {
         for gateway in SIDES {
             let own = || self.0.iter().filter(|share| share.gateway == gateway).map(|s| s.worker);

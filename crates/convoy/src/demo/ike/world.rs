@@ -28,9 +28,9 @@ use crate::interrupt::Interrupt;
 pub(super) const SIDES: [&str; 2] = ["left", "right"];
 /// Files in memory, on every Linux distribution.
 const MEMORY: &str = "/dev/shm";
-/// What both daemons know. A demonstration's secret, and gone with it.
+/// Pre-shared key of both daemons. It belongs to a demonstration, and is gone with it.
 const SECRET: &str = "of this demonstration only";
-/// How long a daemon may take to make a tunnel: a guard against hanging; a busy machine takes long.
+/// Longest time in which a daemon makes a tunnel: a guard against hanging; a busy machine takes long.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// MTU of the wire in bytes.
 const MTU: u16 = 1500;
@@ -50,7 +50,7 @@ pub(super) fn missing(peers: Peers) -> Vec<&'static str> {
 #[derive(Clone, Debug)]
 pub(super) struct Tunnel {
     pub(super) name: String,
-    /// What it protects behind the right gateway.
+    /// Network that it protects behind the right gateway.
     right: IpNet,
     /// The address of host B that it leads to.
     pub(super) to: IpAddr,
@@ -81,7 +81,7 @@ pub(super) struct World {
     pub(super) seconds: u32,
     peers: Peers,
     pub(super) folder: Folder,
-    /// Where gateways keep what daemons negotiated; never on a disk.
+    /// Folder in which gateways keep what daemons negotiated; never on a disk.
     _memory: Option<TempDir>,
     /// The left gateway's address on the wire; it moves.
     pub(super) left_address: IpNet,
@@ -258,7 +258,7 @@ impl World {
         self.ensure_tunnels()
     }
 
-    /// Whether Convoy carries the packets of the left side.
+    /// True if Convoy carries the packets of the left side.
     pub(super) fn left_is_convoy(&self) -> bool {
         self.sides[0].site.is_some()
     }

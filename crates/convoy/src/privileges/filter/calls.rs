@@ -1,4 +1,4 @@
-//! Which system calls a running gateway makes, and what they may ask for.
+//! System calls that a running gateway makes, and the arguments that they may have.
 
 use std::collections::BTreeMap;
 
@@ -239,7 +239,7 @@ const HELPER: &[i64] = &[
 /// further one would lead to other services of this host.
 const SOCKETS: [i32; 4] = [libc::AF_INET, libc::AF_INET6, libc::AF_PACKET, libc::AF_XDP];
 
-/// What it asks the kernel about by netlink: routes and interfaces, the packet filter.
+/// Netlink families that it uses: routes and interfaces, the packet filter.
 const NETLINK: [i32; 2] = [libc::NETLINK_ROUTE, libc::NETLINK_NETFILTER];
 
 /// Pairs of Unix sockets that lead to each other and nowhere else.

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 /// `convoy bench`
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure.
+    /// Measurement to make.
     #[command(subcommand)]
     pub what: BenchWhat,
 }
 
-/// What `convoy bench` can measure.
+/// Measurements of `convoy bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchWhat {
     /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb, OpenSSL and other peers in turn.
@@ -53,6 +53,7 @@ Examples:
   convoy bench crypto --suite aes-128-gcm-16 --sizes 64,1420 --mix none
   convoy bench crypto --suite all --json > all.json
   convoy bench crypto --stream                     # what messages in parts cost
+  convoy bench crypto --tier avx2,vaes256 --beside aesni --json > tiers.json
   convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
   convoy bench crypto --between none,openssl       # each figure both ways
   convoy bench crypto --api c-burst,c-direct --suite aes-128-gcm-16   # what C programs get
@@ -124,6 +125,9 @@ pub struct BenchCryptoArgs {
     /// Convoy's tiers. Left out: the best of this machine.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub tier: Vec<String>,
+    /// A tier that takes part beside each of them, burst by burst: ratios of tiers, of one interleaved run.
+    #[arg(long, value_name = "NAME")]
+    pub beside: Option<String>,
     /// Ways into the C library that are measured beside Rust's: c-job, c-job-nocheck, c-burst, c-burst-nocheck,
     /// c-direct; "rust" for none of them (see below).
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "c-job,c-job-nocheck,c-burst,c-burst-nocheck,c-direct", value_parser = ["rust", "c-job", "c-job-nocheck", "c-burst", "c-burst-nocheck", "c-direct"])]
@@ -143,7 +147,7 @@ pub struct BenchCryptoArgs {
     /// Convoy's tier; the report says which.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub peer_arch: String,
-    /// Whether Convoy's hashes may use the SHA extensions; "auto" allows them on the VAES tiers, as the
+    /// Use of the SHA extensions by Convoy's hashes; "auto" allows them on the VAES tiers, as the
     /// peer's managers with VAES use them too.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "on", "off"])]
     pub sha_ni: String,
@@ -153,14 +157,14 @@ pub struct BenchCryptoArgs {
     /// Packets of a burst.
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub burst: usize,
-    /// Which direction.
+    /// Measure one direction, or both.
     #[arg(long, value_name = "WHICH", default_value = "both", value_parser = ["seal", "open", "both"])]
     pub direction: String,
-    /// What runs between all bursts: none, openssl, pause, memory, syscalls (see below). With several, each
+    /// Work between all bursts: none, openssl, pause, memory, syscalls (see below). With several, each
     /// point is measured with each.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "none")]
     pub between: Vec<String>,
-    /// How long to measure each point, in seconds.
+    /// Time to measure each point, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     pub time: f64,
     /// Measure AES-GCM over messages in parts instead: a stream of one part, and of two, beside the same

@@ -14,9 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::interrupt::Interrupt;
 
-/// How often a program is looked at.
+/// Time between two looks at a program.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long it may take to end once it was interrupted.
+/// Longest time until it ends once it was interrupted.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A bench under way. What it says goes to standard error, indented.
@@ -52,7 +52,7 @@ impl Child {
         Ok(Self { process, written, told })
     }
 
-    /// What it wrote, when it has ended, by itself or after `limit`. Some end with an exit code and have results all the same.
+    /// Waits for its end, by itself or after `limit`, and reads its output. Some end with an exit code and have results all the same.
     pub(super) fn results(
         mut self,
         interrupt: &Interrupt,

@@ -13,7 +13,7 @@ use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// What `convoy bench compare --help` teaches.
+/// Text behind the options in `convoy bench compare --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench crypto --json > before.json; convoy bench crypto --json > after.json
@@ -23,14 +23,14 @@ Examples:
   convoy bench compare --against ./convoy-before --tolerance 1 -- crypto --suite aes-128-gcm-16 --time 0.1
 
 Points of both are matched by what was measured and where. If both hold ratios of Convoy to the same peer, those are
-compared, of each peer by its best interface; else Convoy's own rounds, which say nothing if the machine was busier
-or clocked otherwise meanwhile. A change is told if medians differ by more than the tolerance and the test of Mann and Whitney,
-corrected by Holm's method for the number of comparisons, gives chance a probability below 1 %.
+compared, of each peer by its best interface. A change is told if medians differ by more than the tolerance and the test of
+Mann and Whitney, corrected by Holm's method for the number of comparisons, gives chance a probability below 1 %.
 
-The test takes rounds for independent. What is different for the whole of a run, such as other programs beside it, looks
-like a change of the program: on a shared machine two runs of one build differ, too. So give several files a side, or have
---against run another build and this one in turn, the other one first and this one first: each run then counts once, with its
-median. With fewer than eight runs a side chance cannot be ruled out for many points.
+The test takes rounds for independent. What is different for the whole of a run, such as other programs beside it or where
+its memory lies, looks like a change of the program. So of two files only ratios are compared, and a change must also be larger than
+the quartile ranges of both together. To find less, give several files a side, or have --against run another build and
+this one in turn, the other one first and this one first: each run then counts once, with its median, and Convoy's own rounds are
+compared where there is no peer. With fewer than eight runs a side chance cannot be ruled out for many points.
 
 Exit code 1: something got worse. Exit code 2: a file cannot be read, or there is nothing to compare.";
 
@@ -61,7 +61,7 @@ pub struct CompareArgs {
     /// Runs of each, 2 to 1000.
     #[arg(long, value_name = "COUNT", default_value_t = 12, requires = "against")]
     runs: usize,
-    /// What to run: what follows convoy bench, without --json.
+    /// Command to run: what follows convoy bench, without --json.
     #[arg(value_name = "BENCH", last = true, requires = "against")]
     bench: Vec<String>,
     /// Changes up to so many per cent are none, 0 to 100.
@@ -143,6 +143,12 @@ fn text(found: &Comparisons, args: &CompareArgs) -> String {
         if *count > 0 {
             text += &format!("not compared: {count} points that are {side} alone\n");
         }
+    }
+    if found.without_ratio > 0 {
+        text += &format!(
+            "not compared: {} points without a ratio, which one run a side says nothing of; --against runs both in turn\n",
+            found.without_ratio
+        );
     }
     if found.other_machine {
         text +=

@@ -92,10 +92,12 @@ const KEYS_MAX: usize = 1 << 20;
 /// Memory that a key needs at most, Convoy's and the peers' together.
 const KEY_BYTES: u64 = 8192;
 
-/// What to measure.
+/// Measurements to make.
 struct Plan {
     tasks: Vec<Task>,
     tiers: Vec<Tier>,
+    /// The tier that takes part beside each.
+    beside: Option<Tier>,
     base: Cpu,
 }
 
@@ -103,6 +105,10 @@ impl Plan {
     fn new(args: &BenchCryptoArgs) -> Result<Self, String> {
         let base = Cpu::detect().map_err(|e| e.to_string())?;
         let tiers = tiers(&base, &args.tier)?;
+        let beside = match &args.beside {
+            Some(word) => super::tiers(&base, std::slice::from_ref(word))?.first().copied(),
+            None => None,
+        };
         for &keys in &args.keys {
             check_memory("--keys", keys, KEY_BYTES, KEYS_MAX)?;
         }
@@ -112,7 +118,7 @@ impl Plan {
         if !(args.time.is_finite() && args.time > 0.0 && args.time <= 3600.0) {
             return Err("--time: more than 0 and at most 3600 seconds".to_owned());
         }
-        Ok(Self { tasks: tasks(args)?, tiers, base })
+        Ok(Self { tasks: tasks(args)?, tiers, beside, base })
     }
 }
 
@@ -169,13 +175,13 @@ fn tasks(args: &BenchCryptoArgs) -> Result<Vec<Task>, String> {
     Ok(tasks)
 }
 
-/// What runs between bursts, each in turn.
+/// Work between bursts, each in turn.
 fn between(args: &BenchCryptoArgs) -> Result<Vec<Between>, String> {
     let read = |word: &String| word.parse().map_err(|e| format!("--between: {e}"));
     args.between.iter().map(read).collect()
 }
 
-/// Who takes part on each tier.
+/// Participants on each tier.
 fn lineups(
     args: &BenchCryptoArgs,
     plan: &Plan,
@@ -200,14 +206,17 @@ fn lineups(
         "auto" => None,
         name => Some(name.parse().map_err(|e| Stop::usage(format!("--peer-arch: {e}")))?),
     };
+    let cpu_of = |tier| -> anyhow::Result<Cpu> {
+        if sha_ni(args, tier) {
+            return Ok(plan.base);
+        }
+        let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
+        Ok(Cpu::without(&format!("{denied},{}", Cpu::SHA_NI))?)
+    };
+    let base = plan.beside.map(|tier| Ok::<_, anyhow::Error>((cpu_of(tier)?, tier))).transpose()?;
     for &tier in &plan.tiers {
         let sha_ni = sha_ni(args, tier);
-        let cpu = if sha_ni {
-            plan.base
-        } else {
-            let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
-            Cpu::without(&format!("{denied},{}", Cpu::SHA_NI))?
-        };
+        let cpu = cpu_of(tier)?;
         let path = args.ipsec_mb.as_deref();
         let ipsec_mb = match optional || wants("ipsec-mb") {
             true => {
@@ -225,6 +234,7 @@ fn lineups(
             cpu,
             tier,
             sha_ni,
+            base,
             c_apis,
             ipsec_mb,
             openssl,
@@ -273,7 +283,7 @@ fn load_best(
     Ok(peer)
 }
 
-/// Whether Convoy's hashes may use the SHA extensions: by default where a processor of the tier has
+/// True if Convoy's hashes may use the SHA extensions: by default where a processor of the tier has
 /// them. The peer's manager of the same kind uses them too, if it starts.
 fn sha_ni(args: &BenchCryptoArgs, tier: Tier) -> bool {
     match args.sha_ni.as_str() {

@@ -20,7 +20,7 @@ use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// What `convoy bench dpdk --help` teaches.
+/// The help of `convoy bench dpdk`.
 pub const HELP: &str = "\
 Examples:
   convoy bench dpdk                                # AES-GCM and AES-CBC with HMAC, 15 rounds: half a minute
@@ -143,7 +143,7 @@ pub(super) fn run(args: &DpdkArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// What the command line asks for.
+/// The checked command line.
 fn plan(args: &DpdkArgs) -> anyhow::Result<Plan> {
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
     let tier = tiers(&cpu, args.tier.as_slice()).map_err(Stop::usage)?;

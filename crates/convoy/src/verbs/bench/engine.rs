@@ -24,7 +24,7 @@ use crate::exit::{Exit, Stop};
 use crate::gateway::devices;
 use crate::output;
 
-/// What `convoy bench engine --help` teaches.
+/// Text behind the options in `convoy bench engine --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench engine                              # one core alone, and with a thread beside it
@@ -80,7 +80,7 @@ pub struct EngineArgs {
     /// The tier of the keys. Left out: the best of this machine.
     #[arg(long, value_name = "NAME")]
     tier: Option<String>,
-    /// How long to measure each point, in seconds.
+    /// Time to measure each point, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
     /// Print as JSON.

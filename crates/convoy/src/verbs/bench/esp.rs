@@ -27,7 +27,7 @@ use super::{check_memory, print_json, tiers};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
-/// What `convoy bench esp --help` teaches.
+/// Text behind the options in `convoy bench esp --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench esp                                 # the figures to reach, and whether they are
@@ -100,7 +100,7 @@ pub struct EspArgs {
     /// Packets of a burst.
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     burst: usize,
-    /// What happens on the wire, as shares of the packets: loss, duplication, reordering, flip (one
+    /// Faults of the wire, as shares of the packets: loss, duplication, reordering, flip (one
     /// bit), truncation.
     #[arg(
         long,
@@ -114,7 +114,7 @@ pub struct EspArgs {
     /// The tiers of the keys. Left out: the best of this machine.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     tier: Vec<String>,
-    /// What does the cryptography: "inline" for Convoy's own kernels, or drivers by name, or by the end of
+    /// Unit that does the cryptography: "inline" for Convoy's own kernels, or drivers by name, or by the end of
     /// it: null, two-pass, two-pass-clmul.
     #[arg(
         long,
@@ -127,7 +127,7 @@ pub struct EspArgs {
     /// Give all engines and tiers one burst of the same packets after the other, and tell their ratios.
     #[arg(long, conflicts_with_all = ["packets", "workers", "stages", "faults"])]
     in_turn: bool,
-    /// How long to measure each point, in seconds.
+    /// Time to measure each point, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
     /// Send so many packets for each point and time nothing: a soak.
@@ -155,7 +155,7 @@ const SA_BYTES: u64 = 8192;
 /// Memory that a policy needs at most, with both its ends.
 const POLICY_BYTES: u64 = 2048;
 
-/// What to do.
+/// Measurements to make.
 struct Plan {
     /// Engines and tiers by name, and what to measure with each.
     tasks: Vec<(Member, Task)>,
@@ -285,7 +285,7 @@ impl Plan {
         Ok(Self { tasks, time: Duration::from_secs_f64(args.seconds), cpus })
     }
 
-    /// What is measured at a time: each engine and tier by itself, or all that have a task in turn.
+    /// Measurements at a time: each engine and tier by itself, or all that have a task in turn.
     fn steps(&self, in_turn: bool) -> Vec<(Vec<Member>, Task)> {
         let mut steps: Vec<(Vec<Member>, Task)> = Vec::new();
         for (member, task) in &self.tasks {
@@ -299,7 +299,7 @@ impl Plan {
     }
 }
 
-/// What to measure with, and which suites: engines in their order, and of Convoy's own kernels each tier.
+/// Engines and tiers to measure with, and their suites: engines in their order, and of Convoy's own kernels each tier.
 fn members(
     cpu: &Cpu,
     tiers: &[Tier],

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// What `convoy bench forward --help` teaches.
+/// Text behind the options in `convoy bench forward --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench forward --quick                 # a part of the grid, one search each: about a minute
@@ -79,7 +79,7 @@ pub struct ForwardArgs {
     /// The processors of worker, generator and the pool's thread. Left out: the first that this process may use.
     #[arg(long, value_name = "NUMBER", value_delimiter = ',')]
     processors: Vec<usize>,
-    /// How much of a trial others may take before it is void, in per cent, 0 to 100.
+    /// Share of a trial that others may take before it is void, in per cent, 0 to 100.
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * ALLOWED)]
     disturbed: f64,
     /// Packets of a trial, 10000 to 100000000. Fewer are faster and less exact.
@@ -112,7 +112,7 @@ pub(super) fn run(args: &ForwardArgs) -> anyhow::Result<Exit> {
     Ok(if is_good { Exit::Ok } else { Exit::Trouble })
 }
 
-/// What the command line asks for.
+/// Measurements that the command line asks for.
 fn plan(args: &ForwardArgs) -> anyhow::Result<Plan> {
     check(args).map_err(Stop::usage)?;
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;

@@ -18,7 +18,7 @@ use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// What `convoy bench report --help` teaches.
+/// Text behind the options in `convoy bench report --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench report                              # all of it, within 20 minutes: convoy-report/report.html
@@ -80,7 +80,7 @@ pub struct ReportArgs {
 /// A step that takes twice what it should, and so many seconds more, is ended.
 const LATE: f64 = 60.0;
 
-/// What is said of a build whose assertions stand in the kernels.
+/// Message about a build whose assertions stand in the kernels.
 const DEBUG: &str = "this program was built with debug assertions, which cost more than what is measured; build it with make";
 
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
@@ -204,7 +204,7 @@ fn carry_out(step: &Step, interrupt: &Interrupt) -> anyhow::Result<Results> {
     Ok(results)
 }
 
-/// Where reports are written.
+/// Path under which reports are written.
 struct Folder<'a>(&'a Path);
 
 impl<'a> Folder<'a> {
@@ -236,7 +236,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-/// What is printed at the end: the ratios on top, and where the page is.
+/// Summary to print at the end: the ratios on top, and the path of the page.
 fn told(page: &html::Report, folder: &Folder<'_>) -> String {
     let mut rows = vec![
         ["FIGURE", "RATIO", "QUARTILES", "ASKED", "REACHED", "OF"].map(str::to_owned).to_vec(),

@@ -35,7 +35,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::verbs::openssl_conf::module;
 
-/// What `convoy bench tls --help` teaches.
+/// Text behind the options in `convoy bench tls --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench tls --quick                     # a part of the grid, within three minutes
@@ -81,7 +81,7 @@ pub struct TlsArgs {
     /// Numbers of workers. Left out: 1, 2, 4 and so on, as long as as many processors are left to clients.
     #[arg(long, value_name = "COUNT", value_delimiter = ',')]
     workers: Vec<usize>,
-    /// How long a run of a search takes, 0.1 to 86400 seconds; the study took 120.
+    /// Time of a run of a search, 0.1 to 86400 seconds; the study took 120.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
     /// Rounds in which both providers are compared, 1 to 10000.
@@ -96,7 +96,7 @@ pub struct TlsArgs {
     /// Decrypt and compare one of so many connections; "all" for each.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = plan::verify)]
     verify: usize,
-    /// What fetches.
+    /// Program that fetches.
     #[arg(long, value_enum, value_name = "WHICH", default_value = "convoy")]
     client: Client,
     /// nginx.
@@ -111,7 +111,7 @@ pub struct TlsArgs {
     /// The address that nginx serves on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     address: std::net::IpAddr,
-    /// Where load processes join; with port 0, any.
+    /// Address at which load processes join; with port 0, any port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: String,
     /// Load processes of other hosts to wait for, 1000 at most; this one then has none of its own.
@@ -120,7 +120,7 @@ pub struct TlsArgs {
     /// Be a load process of the server there.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "token")]
     join: Option<String>,
-    /// What load processes must know. Left out: a new one, which is printed for other hosts.
+    /// Secret that load processes must know. Left out: a new one, which is printed for other hosts.
     #[arg(long, value_name = "TEXT")]
     token: Option<String>,
     /// The processor of a load process.
@@ -134,7 +134,7 @@ pub struct TlsArgs {
     json: bool,
 }
 
-/// What fetches.
+/// Program that fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Client {
     /// Convoy's load processes
@@ -297,7 +297,7 @@ const LEAST_FILES: u64 = 256;
 const OTHER_FILES: u64 = 64;
 /// Bytes of records in F14, as OpenSSL's `speed` had them.
 const F14_SIZES: [usize; 6] = [64, 256, 1024, 4096, 8192, 16_384];
-/// How long load processes of this host, and of others, may take to join.
+/// Longest time until load processes of this host, and of others, join.
 const OWN_PATIENCE: Duration = Duration::from_secs(20);
 const HOSTS_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -307,7 +307,7 @@ fn workers(cpus: usize, load_elsewhere: bool) -> Vec<usize> {
     (0..).map(|power| 1 << power).take_while(|workers| *workers <= most).collect()
 }
 
-/// What the machine is too small for.
+/// Points that the machine is too small for.
 fn left_out(cpus: &[usize], workers: &[usize]) -> Vec<LeftOut> {
     let most = workers.iter().copied().max().unwrap_or(1);
     let all = [1, 2, 4, 16];
@@ -341,7 +341,7 @@ fn advice(limit: u64) -> Vec<String> {
     advice
 }
 
-/// What nginx calls itself.
+/// Name and version that nginx prints.
 fn version(nginx: &Path) -> anyhow::Result<String> {
     let output = Command::new(nginx).arg("-v").stdin(Stdio::null()).output().map_err(|error| {
         Stop::usage(format!(

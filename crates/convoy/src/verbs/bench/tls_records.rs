@@ -21,7 +21,7 @@ use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::verbs::openssl_conf::{module, offered::Offered};
 
-/// What `convoy bench tls-records --help` teaches.
+/// Text behind the options in `convoy bench tls-records --help`.
 pub const HELP: &str = "\
 Examples:
   convoy bench tls-records                          # every call, half a minute

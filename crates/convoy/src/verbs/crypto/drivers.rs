@@ -14,7 +14,7 @@ pub(super) struct DriverRow {
     synchronous: bool,
     /// "passed", "none", or "failed" and why.
     self_test: String,
-    /// Whether it is what the algorithm's name stands for.
+    /// True if it is what the algorithm's name stands for.
     chosen: bool,
     bench_only: bool,
     about: String,
@@ -100,7 +100,7 @@ mod tests {
         (cipher, mac)
     }
 
-    /// What daemons ask for by the same names has the same lengths.
+    /// Algorithms that daemons ask for by the same names have the same lengths.
     #[test]
     fn names_of_algorithms_are_those_of_the_xfrm_protocol() {
         for suite in Suite::all() {

@@ -15,10 +15,10 @@ use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::verbs::openssl_conf::{self, module};
 
-/// What the kernel puts behind the name of a file that is not there any more.
+/// Suffix that the kernel puts behind the name of a file that is not there any more.
 const DELETED: &[u8] = b" (deleted)";
 
-/// What OpenSSL reads where nothing says otherwise, as distributions have it.
+/// File that OpenSSL reads where nothing says otherwise, as distributions have it.
 const OPENSSL_CONF: &str = "/etc/ssl/openssl.cnf";
 
 /// More than a file of counters has.
@@ -39,7 +39,7 @@ struct Report {
     /// The file that its configuration names.
     configured: Option<PathBuf>,
     is_good: bool,
-    /// What was found, and what would be right.
+    /// Findings, and what would be right.
     says: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ fn look(proc: &Path, pid: u32, file: Option<PathBuf>) -> anyhow::Result<Report> 
     Ok(report)
 }
 
-/// What is known of a process beside its mappings.
+/// Properties of a process beside its mappings.
 struct Process {
     /// Its `/`, as it sees it.
     root: PathBuf,

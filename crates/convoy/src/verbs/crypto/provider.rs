@@ -34,7 +34,7 @@ pub(super) fn run(file: &Path, is_json: bool) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Why there are no counts, and what would be right.
+/// Reason for the lack of counts, and what would be right.
 fn why_not(file: &Path, error: &io::Error) -> String {
     let name = file.display();
     match Access::of(file) {
@@ -93,7 +93,7 @@ pub(super) fn name_of(uid: Uid) -> String {
     }
 }
 
-/// Who may write a file of counters.
+/// Owner, mode and size of a file of counters, which tell who may write it.
 pub(super) struct Access {
     owner: Uid,
     mode: u32,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What `--help` says behind the options.
+/// Text behind the options in `--help`.
 pub const HELP: &str = "\
 Examples:
   convoy openssl-conf > /etc/ssl/convoy.cnf

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// What values may be put in. A backslash within keeps the next character from ending it.
+/// Characters that enclose values. A backslash within keeps the next character from ending the value.
 const QUOTES: &[u8] = b"'\"`";
 
 /// Besides letters, digits and `_`, what names of values and sections are made of.
@@ -17,12 +17,12 @@ pub(super) fn is_quote(byte: u8) -> bool {
     QUOTES.contains(&byte)
 }
 
-/// Whether a variable's name may have it.
+/// True if a variable's name may have it.
 fn is_alphanumeric(byte: u8, dollar: Dollar) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || (byte == b'$' && dollar == Dollar::InNames)
 }
 
-/// What `$` is, which `.pragma = dollarid:on` changes.
+/// Meaning of `$`, which `.pragma = dollarid:on` changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dollar {
     /// A variable's name is behind it.
@@ -31,7 +31,7 @@ pub(super) enum Dollar {
     InNames,
 }
 
-/// Where the name ends that a text begins with.
+/// Length of the name that a text begins with, in bytes.
 pub(super) fn end_of_name(text: &[u8], dollar: Dollar) -> usize {
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
@@ -44,7 +44,7 @@ pub(super) fn end_of_name(text: &[u8], dollar: Dollar) -> usize {
     at
 }
 
-/// Where the variable's name ends that a text begins with.
+/// Length of the variable's name that a text begins with, in bytes.
 pub(super) fn end_of_variable(text: &[u8], dollar: Dollar) -> usize {
     let is_other = |byte: &u8| !is_alphanumeric(*byte, dollar);
     text.iter().position(is_other).unwrap_or(text.len())

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration that is to load Convoy's provider.
+//! Faults of a configuration that is to load Convoy's provider.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(super) struct Finding {
     /// 0 if no line is wrong, but one is missing.
     pub(super) line: usize,
     pub(super) what: String,
-    /// What would be right.
+    /// Remedy.
     pub(super) mend: String,
 }
 
@@ -255,7 +255,7 @@ impl<'a> Judge<'a> {
         false
     }
 
-    /// Whether Convoy is preferred to the default provider, which comes first if `is_behind`.
+    /// Checks that Convoy is preferred to the default provider, which comes first if `is_behind`.
     fn properties(&mut self, start: &Entry, modules: &[&'a Entry], is_behind: bool) {
         let conf = self.conf;
         let wish = format!("?provider={PROVIDER}");
@@ -307,7 +307,7 @@ fn module_of(name: &str) -> Option<&'static str> {
     MODULES.into_iter().find(|module| module.starts_with(name))
 }
 
-/// What is wrong with a line of the first section so that OpenSSL reads no further, and what would be right.
+/// Fault of a line of the first section at which OpenSSL stops reading, and the remedy.
 fn stops(conf: &Conf, entry: &Entry) -> Option<(String, String)> {
     let Some(module) = module_of(&entry.name) else {
         let what = format!("OpenSSL has no module {}", entry.name);
@@ -331,7 +331,7 @@ const ALGORITHMS: &str = "alg_section";
 const MODULES: [&str; 7] =
     ["oid_section", "stbl_section", "engines", ALGORITHMS, "ssl_conf", PROVIDERS, "random"];
 
-/// What may stand in the section of [`ALGORITHMS`].
+/// Names that may stand in the section of [`ALGORITHMS`].
 const OF_ALGORITHMS: [&str; 2] = ["default_properties", "fips_mode"];
 
 /// Providers that are in OpenSSL itself.
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// What OpenSSL takes for on or off, from 3.3 on; it refuses all else.
+    /// Words that OpenSSL takes for on or off, from 3.3 on; it refuses all else.
     #[test]
     fn a_switch_is_one_of_openssl_s_words() {
         for value in ["1", "yes", "YES", "true", "TRUE", "on", "ON", "'1'", "o\\n"] {

@@ -10,7 +10,7 @@ use super::parse::{Conf, Entry};
 /// A provider as a list of providers has it.
 pub(super) struct Listed<'a> {
     pub(super) entry: &'a Entry,
-    /// What OpenSSL calls it: what is behind the first dot of the entry's name, or its `identity`.
+    /// Identifier in OpenSSL: what is behind the first dot of the entry's name, or its `identity`.
     pub(super) name: &'a str,
     pub(super) section_is_missing: bool,
     pub(super) activate: Option<&'a Entry>,
@@ -47,7 +47,7 @@ impl<'a> Listed<'a> {
         self.activate.is_some_and(|activate| switch(&activate.value) == Some(true))
     }
 
-    /// Whether it is Convoy, or meant to be.
+    /// True if it is Convoy, or meant to be.
     pub(super) fn is_convoy(&self) -> bool {
         let is_library = |module: &Entry| {
             module.path.file_name() == Some(OsStr::new(module::NAME))
@@ -56,7 +56,7 @@ impl<'a> Listed<'a> {
         self.name == PROVIDER || self.module.is_some_and(is_library)
     }
 
-    /// What is wrong with its module, as far as that can be told.
+    /// Fault of its module, as far as that can be told.
     pub(super) fn trouble(&self) -> Option<String> {
         let path = &self.module?.path;
         if path.as_os_str().is_empty() {
@@ -66,7 +66,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// What a switch says, as OpenSSL reads it from 3.3 on; nothing if it refuses it.
+/// Value of a switch, as OpenSSL reads it from 3.3 on; nothing if it refuses it.
 pub(super) fn switch(value: &str) -> Option<bool> {
     match value {
         "1" | "yes" | "YES" | "true" | "TRUE" | "on" | "ON" => Some(true),

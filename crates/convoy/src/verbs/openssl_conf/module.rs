@@ -1,4 +1,4 @@
-//! Where the provider's library is, and whether programs of this machine can load it.
+//! Path of the provider's library, and a check that programs of this machine can load it.
 
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,7 +10,7 @@ use crate::exit::Stop;
 /// The library's name.
 pub(in crate::verbs) const NAME: &str = "libconvoy_openssl.so";
 
-/// What the dynamic linker puts something else in for, with or without braces.
+/// Names that the dynamic linker replaces, with or without braces.
 const TOKENS: [&[u8]; 3] = [b"ORIGIN", b"PLATFORM", b"LIB"];
 
 /// Bytes of what every ELF file begins with, up to the machine it is for.
@@ -50,12 +50,12 @@ fn find(by: &str) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Whether a file is the provider's library.
+/// True if a file is the provider's library.
 pub(in crate::verbs) fn is_provider(module: &Path) -> bool {
     trouble(module).is_none()
 }
 
-/// What is wrong with a library; nothing if programs like this one can load it as Convoy's provider.
+/// Fault of a library; nothing if programs like this one can load it as Convoy's provider.
 pub(super) fn trouble(module: &Path) -> Option<String> {
     if let Some(token) = token(module.as_os_str().as_bytes()) {
         let token = String::from_utf8_lossy(token);
@@ -82,7 +82,7 @@ pub(super) fn trouble(module: &Path) -> Option<String> {
     None
 }
 
-/// What this program's own file begins with.
+/// First bytes of this program's own file.
 fn own_front() -> io::Result<Vec<u8>> {
     let mut own = Vec::new();
     fs::File::open("/proc/self/exe")?.take(FRONT as u64).read_to_end(&mut own)?;
@@ -110,7 +110,7 @@ fn token(path: &[u8]) -> Option<&'static [u8]> {
     })
 }
 
-/// Whether a file is none of ELF, or for another machine than the program `own`.
+/// Fault of a file that is none of ELF, or for another machine than the program `own`.
 fn unfit(bytes: &[u8], own: &[u8]) -> Option<String> {
     let Some(front) = bytes.get(..FRONT).filter(|front| front.starts_with(b"\x7fELF")) else {
         return Some("is no library (not an ELF file)".to_owned());

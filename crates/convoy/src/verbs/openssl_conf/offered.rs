@@ -1,4 +1,4 @@
-//! Which ciphers the provider offers on this machine.
+//! Ciphers that the provider offers on this machine.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::exit::Stop;
 pub(in crate::verbs) struct Offered {
     pub(in crate::verbs) cipher: &'static str,
     pub(in crate::verbs) offered: bool,
-    /// Why it is not offered, or would not be but for `offer = all`.
+    /// Reason for which it is not offered, or would not be but for `offer = all`.
     pub(in crate::verbs) why: Option<String>,
 }
 

@@ -14,15 +14,15 @@ const DEPTH: usize = 10;
 /// No configuration is longer.
 const BYTES: u64 = 1 << 20;
 
-/// What editors of Windows put in front of UTF-8. OpenSSL skips it in the file that it is given, but in none
+/// Bytes that editors of Windows put in front of UTF-8. OpenSSL skips them in the file that it is given, but in none
 /// that this one includes.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What a configuration says, includes and all.
+/// A configuration with all that it includes.
 #[derive(Debug)]
 pub(super) struct Conf {
     entries: Vec<Entry>,
-    /// Those that have a heading, also if nothing stands in them.
+    /// Names with a heading, also if nothing stands below it.
     sections: BTreeSet<String>,
     /// The file that was asked for.
     pub(super) file: PathBuf,
@@ -65,7 +65,7 @@ impl Conf {
         Ok(reader.conf)
     }
 
-    /// What a name of a section says; of several lines the last counts.
+    /// Line of a name in a section; of several lines the last counts.
     pub(super) fn entry(&self, section: &str, name: &str) -> Option<&Entry> {
         self.entries.iter().rev().find(|entry| entry.section == section && entry.name == name)
     }
@@ -74,7 +74,7 @@ impl Conf {
         Some(&self.entry(section, name)?.value)
     }
 
-    /// Whether there is a section, even an empty one.
+    /// True if there is a section, even an empty one.
     pub(super) fn has(&self, section: &str) -> bool {
         self.sections.contains(section)
     }
@@ -105,11 +105,11 @@ struct Reader {
     conf: Conf,
     section: String,
     dollar: Dollar,
-    /// Where included files are whose names are relative, if a pragma says so.
+    /// Folder of included files whose names are relative, if a pragma names it.
     folder_of_includes: Option<PathBuf>,
-    /// Whether included files must have absolute names.
+    /// True if included files must have absolute names.
     needs_absolute: bool,
-    /// Whether a folder is being included: OpenSSL then includes no other.
+    /// True if a folder is being included: OpenSSL then includes no other.
     is_in_folder: bool,
 }
 
@@ -266,7 +266,7 @@ impl Reader {
         Ok(value)
     }
 
-    /// What a variable stands for, and where the text behind it begins.
+    /// Value of a variable, and the position of the text behind it.
     fn variable(&self, section: Option<&str>, text: &[u8]) -> Result<(Vec<u8>, usize), String> {
         let close = match text.first() {
             Some(b'{') => Some(b'}'),
@@ -326,7 +326,7 @@ impl From<&str> for Fault {
     }
 }
 
-/// What a character behind a backslash is.
+/// Byte that a character behind a backslash stands for.
 fn escaped(byte: u8) -> u8 {
     match byte {
         b'r' => b'\r',

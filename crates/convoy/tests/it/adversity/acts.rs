@@ -1,4 +1,4 @@
-//! What happens to the gateway and its host.
+//! Events that befall the gateway and its host.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::common::convoy;
 const MOST_FLOWS: usize = 300_000;
 /// Flows that are made in a row.
 const AT_ONCE: usize = 1000;
-/// What is told of what happened.
+/// Most past events that are told.
 const TOLD: usize = 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -174,7 +174,7 @@ impl Acts {
         }
     }
 
-    /// What others may write without opening anything: neither the exemption of the gateway's own packets nor an answer
+    /// Marks that others may write without opening anything: neither the exemption of the gateway's own packets nor an answer
     /// that passes in clear, and no epoch in flows. Zero is one of them.
     fn mark(&mut self) -> [u32; 2] {
         if self.below(3) == 0 {

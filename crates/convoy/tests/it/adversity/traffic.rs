@@ -22,7 +22,7 @@ const FLOW: u64 = 16;
 pub(crate) struct Traffic {
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// What came to the second host through the tunnel, of each IP version, and answers in clear.
+    /// Packets that came to the second host through the tunnel, of each IP version, and answers in clear.
     arrived: [Arc<AtomicU64>; 2],
     answered: [Arc<AtomicU64>; 2],
 }

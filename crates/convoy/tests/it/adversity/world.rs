@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// What came out of a tunnel goes where routes lead: the one to the LAN is in a table that nobody empties.
+    /// Lays the route to the LAN in a table that nobody empties: what came out of a tunnel goes where routes lead.
     fn keep_the_way_to_the_lan(&self) {
         let site = &self.lab.a;
         for family in FAMILIES {

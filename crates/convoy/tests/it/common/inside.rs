@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 
 /// Room below the stack of the thread for what calls point to.
 const ROOM: u64 = 1 << 14;
-/// What may be used below the stack without saying so, and more.
+/// Bytes below the stack that may be used without saying so, and more.
 const RED_ZONE: u64 = 512;
 
-/// How a call ended.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Returned(u64),
@@ -42,7 +42,7 @@ pub struct Inside {
     thread: Pid,
     before: libc::user_regs_struct,
     memory: File,
-    /// Where the next thing that a call points to is written.
+    /// Address at which the next thing that a call points to is written.
     next: u64,
     is_gone: bool,
 }

@@ -86,7 +86,7 @@ pub struct PolicyText {
     pub priority: u32,
 }
 
-/// What the site files of both sides are made from.
+/// Settings that the site files of both sides are made from.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub tunnels: Vec<Tunnel>,
@@ -331,7 +331,7 @@ pub fn status(site: &Path) -> serde_json::Value {
         .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)))
 }
 
-/// What both ends of a TCP connection between the hosts believe that fits.
+/// Largest segment that each end of a TCP connection between the hosts believes to fit, in bytes.
 pub fn segment_sizes(lab: &Topology) -> [u32; 2] {
     let to = lab.b.host_address(Family::V4);
     let listener = lab.b.host.run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();

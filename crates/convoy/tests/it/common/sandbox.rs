@@ -19,10 +19,10 @@ prctl = ctypes.CDLL(None, use_errno=True).prctl
 if prctl(38, 1, 0, 0, 0) or prctl(22, 2, ctypes.byref(program), 0, 0): sys.exit(os.strerror(ctypes.get_errno()))
 os.execv(sys.argv[2], sys.argv[2:])
 ";
-/// What a private `/dev` has, beside `shm`.
+/// Nodes of a private `/dev`, beside `shm`.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// What the unit, or its drop-in for a user of its own, says of a key, one line after the other.
+/// Values of a key in the unit, or in its drop-in for a user of its own, one line after the other.
 fn said_in(unit: &'static str, key: &'static str) -> impl Iterator<Item = &'static str> {
     unit.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix('='))
 }
@@ -144,7 +144,7 @@ fn private(path: &str, folder: &Path) -> String {
     format!("mkdir -p {place}\nmount -t tmpfs -o mode=755 tmpfs {place}\n")
 }
 
-/// What the unit lets through to an empty file system.
+/// Commands that bind what the unit lets through to an empty file system.
 fn bound(below: &str, folder: &Path) -> String {
     let paths = said("BindPaths").chain(said("BindReadOnlyPaths")).flat_map(|it| it.split(' '));
     let inside = paths.filter(|path| path.trim_start_matches('-').starts_with(below));

@@ -64,7 +64,7 @@ fn a_port_is_passed_beside_daemons() {
     passes_a_port(change, "asked about what policies tell apart");
 }
 
-/// What daemons bring, and what the site file says of the same networks, is one database.
+/// Policies of daemons, and those of the site file for the same networks, are one database.
 #[test]
 fn own_policies_and_those_of_daemons_decide_together() {
     let Some(world) = World::new(with_daemons) else { return };

@@ -8,7 +8,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::{World, with_a_free_port};
 
-/// Who sends by a port that a policy passes is told that its packets end at the gateway; the error quotes them.
+/// A sender by a port that a policy passes is told that its packets end at the gateway; the error quotes them.
 #[test]
 fn errors_about_what_passes_in_clear_are_told() {
     let Some(world) = World::new(with_a_free_port) else { return };

@@ -10,7 +10,7 @@ use convoy_lab::{Family, Namespace};
 use super::{World, nothing_in_clear};
 use crate::common::{Gateway, ip};
 
-/// Whether `nft flush ruleset` empties the packet filter of a namespace; none where it does not run here.
+/// True if `nft flush ruleset` empties the packet filter of a namespace; none where it does not run here.
 fn is_emptied(namespace: &Namespace) -> Option<bool> {
     let mut nft = Command::new("nft");
     nft.args(["flush", "ruleset"]).stderr(Stdio::null());

@@ -63,7 +63,7 @@ impl World {
         [a, b]
     }
 
-    /// Who was killed refuses what a peer sent shortly before, so the first packets may be lost.
+    /// A gateway that was killed refuses what a peer sent shortly before, so the first packets may be lost.
     fn wait_for_tunnel(&self, gateway: &Gateway) {
         let begun = Instant::now();
         while self.answers() == 0 {
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// How many of a few echo requests from host to host are answered.
+    /// Number of answers to a few echo requests from host to host.
     fn answers(&self) -> u64 {
         let cancel = AtomicBool::new(false);
         let ping = Ping {
@@ -83,12 +83,12 @@ impl World {
         ping.run(&self.lab.a.host, &mut Watch::new(&cancel)).unwrap().received
     }
 
-    /// Whether host B answers to all of a few requests, once; they may be late before.
+    /// True if host B answers to all of a few requests, once; they may be late before.
     fn is_reached(&self) -> bool {
         (0..20).any(|_| self.answers() == 5)
     }
 
-    /// What is on the wire while host A, and its gateway from its address in the LAN, send to host B.
+    /// Traffic on the wire while host A, and its gateway from its address in the LAN, send to host B.
     fn wire(&self) -> WireReport {
         self.captured(&self.lab.b.gateway, WIRE_LINK, || {
             self.answers();
@@ -516,7 +516,7 @@ fn a_reload_does_not_change_bits_of_marks() {
     assert!(!rules.contains("0xc5000000"), "{rules}");
 }
 
-/// What the doctor says of gateway A.
+/// Findings about gateway A, in words.
 fn doctor(world: &World) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
     command.arg("doctor").arg(&world.sites[0]);
@@ -536,7 +536,7 @@ fn rules_of_others_with_the_same_marks_are_told_at_the_start_and_by_the_doctor()
     assert!(doctor(&world).contains("no rule of others uses the same bits"), "{}", doctor(&world));
 }
 
-/// What becomes of a packet of host A to somewhere, as JSON and in words.
+/// Fate of a packet of host A to somewhere, as JSON and in words.
 fn trace(world: &World, to: &str, more: &[&str]) -> (Value, String) {
     let from = world.lab.a.host_address(Family::V4).to_string();
     trace_between(world, &from, to, more)

@@ -28,7 +28,7 @@ fn set_everywhere(gateway: &Namespace, key: &str, value: &str) {
     gateway.run(set).unwrap();
 }
 
-/// Whether host B answers what gateway A sends it from its address in the LAN.
+/// True if host B answers what gateway A sends it from its address in the LAN.
 fn answers_gateway(world: &World, port: u16) -> bool {
     let from = SocketAddr::new(world.lab.a.gateway_address(Family::V4), 0);
     let to = SocketAddr::new(world.lab.b.host_address(Family::V4), port);

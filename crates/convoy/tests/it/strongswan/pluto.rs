@@ -167,7 +167,7 @@ impl Case {
     }
 }
 
-/// What `convoy sa` tells.
+/// List that `convoy sa` prints.
 fn sas(world: &World, side: usize) -> Vec<serde_json::Value> {
     let output = convoy(&["sa", world.sites[side].to_str().unwrap(), "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout)

@@ -5,7 +5,7 @@ use convoy_lab::strongswan::{Connection, Mode};
 
 use super::world::{FAMILIES, LIMIT, Plane, World};
 
-/// What strongSwan's own ESP has too, by its names, without the group of the key exchange.
+/// Suites that strongSwan's own ESP has too, by its names, without the group of the key exchange.
 pub(crate) const COMMON: &[&str] = &[
     "aes128gcm16",
     "aes192gcm16",
@@ -25,7 +25,7 @@ pub(crate) const COMMON: &[&str] = &[
     "aes128-aescmac",
     "null-sha256",
 ];
-/// What it does not have.
+/// Suites that it does not have.
 pub(crate) const OURS: &[&str] = &["aes128gmac", "aes256gmac"];
 
 /// Suites of old peers, which strongSwan's own ESP has too.

@@ -1,4 +1,4 @@
-//! What traffic sees of what daemons do.
+//! Effects on traffic of what daemons do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// How many of so many pings from one side to an address are answered.
+    /// Number of answers to so many pings from one side to an address.
     pub(crate) fn ping(from: &Namespace, to: IpAddr, count: u16) -> u64 {
         let ping = Ping {
             count,
@@ -192,20 +192,20 @@ impl World {
         ping.run(from, &mut Watch::new(&NEVER)).unwrap().received
     }
 
-    /// Whether so many pings, the first of which make a tunnel, are all answered, sooner or later.
+    /// True if so many pings, the first of which make a tunnel, are all answered, sooner or later.
     pub(crate) fn ping_makes_tunnel(from: &Namespace, to: IpAddr, count: u16) -> bool {
         let interval = Duration::from_millis(10);
         let ping = Ping { count, interval, timeout: LIMIT, ..Ping::new(to) };
         ping.run(from, &mut Watch::new(&NEVER)).unwrap().received == u64::from(count)
     }
 
-    /// Whether one ping is answered soon.
+    /// True if one ping is answered soon.
     pub(crate) fn try_ping(from: &Namespace, to: IpAddr) -> bool {
         let ping = Ping { count: 1, timeout: Duration::from_millis(300), ..Ping::new(to) };
         ping.run(from, &mut Watch::new(&NEVER)).is_ok_and(|report| report.received > 0)
     }
 
-    /// What a gateway and its daemon have logged, to be put behind a message.
+    /// Logs of a gateway and its daemon, to be put behind a message.
     pub(crate) fn logs(&self, side: usize) -> String {
         let tail = |text: String| {
             let lines: Vec<_> = text.lines().collect();
@@ -250,13 +250,13 @@ pub(crate) fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// Where `interop/install-libreswan.sh` unpacks Libreswan.
+/// Folder into which `interop/install-libreswan.sh` unpacks Libreswan.
 pub(crate) fn unpacked() -> PathBuf {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_path_buf();
     target.join("tools/libreswan")
 }
 
-/// What leads a daemon to a gateway.
+/// Command that leads a daemon to a gateway.
 pub(crate) fn launcher(socket: &Path) -> Vec<OsString> {
     let (variable, library) = preload();
     let library = format!("{variable}={}", library.display());

@@ -252,7 +252,7 @@ impl<'w> Work<'w> {
     }
 }
 
-/// What stays the same throughout a message.
+/// Constants of a message.
 #[derive(Clone, Copy)]
 struct Message<'t, L> {
     l: L,

@@ -200,14 +200,14 @@ fn long<'a, O: Op<'a>>(v: Vaes256, tables: &Tables, parts: Parts<'_>) -> B {
     }
 }
 
-/// What the tail of a long message goes on from.
+/// State that the tail of a long message goes on from.
 #[derive(Clone, Copy)]
 struct Tail<'g> {
     /// The group in front of it, if it is yet to be hashed.
     before: Option<&'g Group>,
     /// The hash of each lane so far.
     hash: Y,
-    /// What is hashed apart: the block of the lengths.
+    /// Product that is hashed apart: the block of the lengths.
     sum: PairSum,
     /// The counter of its first block.
     next: u32,
@@ -271,7 +271,7 @@ impl PairSum {
     }
 }
 
-/// What stays the same throughout a message.
+/// Constants of a message.
 #[derive(Clone, Copy)]
 struct Message<'t> {
     v: Vaes256,

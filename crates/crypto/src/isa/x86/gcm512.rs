@@ -302,7 +302,7 @@ impl Beside {
         Self { sum: Sum4::zero(v), hash: v.zero4() }
     }
 
-    /// What there is to do of one group or two beside round `round`. The hash so far is part of the
+    /// Hashes the share of one group or two that goes beside round `round`. The hash so far is part of the
     /// first register.
     #[inline(always)]
     fn step<const G: usize>(&mut self, m: Message<'_>, hashed: &[Z; G], round: usize) {
@@ -320,7 +320,7 @@ impl Beside {
     }
 }
 
-/// What stays the same throughout a message.
+/// Constants of a message.
 #[derive(Clone, Copy)]
 struct Message<'t> {
     v: Vaes512,

@@ -123,7 +123,7 @@ fn run_all<'a, O: Op<'a>, const R: usize>(
     }
 }
 
-/// How packets end.
+/// Form of the end of packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// With a full row.
@@ -186,7 +186,7 @@ impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool>
     }
 }
 
-/// What the counters of a row change of the state behind round 1.
+/// Change that the counters of a row make to the state behind round 1.
 #[inline(always)]
 fn change(v: Vaes512, tables: &Tables, row: usize) -> Z {
     // No carry out of the byte.
@@ -211,7 +211,7 @@ fn change_by(v: Vaes512, tables: &Tables, counters: Z) -> Z {
 struct Key<'t, const R: usize, const END: u8, const SHORT: bool> {
     v: Vaes512,
     tables: &'t Tables,
-    /// What the counters of each row change of the state behind round 1.
+    /// Change that the counters of each row make to the state behind round 1.
     changes: &'t [Z],
     /// The same of counter 1, in all lanes.
     tag: Z,
@@ -269,7 +269,7 @@ fn split(data: &mut [u8], front: usize) -> (&mut [[u8; ROW]], &mut [u8]) {
     (front.as_chunks_mut().0, last)
 }
 
-/// What four packets begin with.
+/// Starting values of four packets.
 struct Start {
     /// The states behind round 1 with a counter of zero, in all lanes.
     states: Each,
@@ -281,7 +281,7 @@ struct Start {
     lengths: Z,
 }
 
-/// What the last rows of four packets leave.
+/// Results of the last rows of four packets.
 #[derive(Clone, Copy)]
 struct Last<'t> {
     /// Their ciphertext, as it is hashed.
@@ -304,7 +304,7 @@ struct Pending<'q, 'o, 't, O> {
     ops: Option<&'q mut Four<'o, O>>,
 }
 
-/// What is hashed of four packets between rounds of AES.
+/// Factors of the rows of four packets that are hashed between rounds of AES.
 #[derive(Clone, Copy)]
 enum By<'t> {
     /// Rows times one power in all lanes.
@@ -689,7 +689,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
         rows
     }
 
-    /// How many rows are in front of the last one.
+    /// Number of rows in front of the last one.
     #[inline(always)]
     fn front<'a, O: Op<'a>>(ops: &Four<'_, O>) -> Option<usize> {
         let first = ops.first()?.as_ref()?;
@@ -749,7 +749,7 @@ impl<O> Pending<'_, '_, '_, O> {
     }
 }
 
-/// How many rows are weighted together at first, so that what is left in front of the last two rows makes whole
+/// Number of rows that are weighted together at first, so that those left in front of the last two rows make whole
 /// stretches.
 #[inline(always)]
 fn first_stretch(front: usize) -> usize {

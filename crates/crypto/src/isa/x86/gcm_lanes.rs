@@ -102,7 +102,7 @@ impl<'a, O: Op<'a>, K: Keys<'a>, const T: usize> Task<Vaes512> for Fours<'_, '_,
 
 /// The keys of four packets.
 trait Keys<'t>: Copy {
-    /// Those of these operations.
+    /// Takes the keys of these operations.
     fn new<O: Op<'t>>(ops: &Four<'_, O>) -> Option<Self>;
 
     /// Something of each key, in its lane.
@@ -165,7 +165,7 @@ struct Pending<'q, 'o, O, K> {
     ops: &'q mut Four<'o, O>,
 }
 
-/// What is hashed of four packets: additional data, payload, lengths.
+/// Input to the hash of four packets: additional data, payload, lengths.
 #[derive(Clone, Copy)]
 struct Hashed<K> {
     keys: K,

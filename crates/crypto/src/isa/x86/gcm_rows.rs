@@ -79,15 +79,15 @@ impl<'a, O: Op<'a>, const R: usize> Task<Vaes512> for Rows<'_, '_, O, R> {
     }
 }
 
-/// What is left to do of a packet whose text is transformed.
+/// Remaining work on a packet whose text is transformed.
 #[derive(Clone, Copy)]
 struct End {
     /// The rows that are still to be hashed.
     rows: [Z; LAST],
-    /// How many there are, counted from the last one; and how many blocks the last one has.
+    /// Number of these rows, counted from the last one; and number of blocks of the last one.
     count: usize,
     blocks: usize,
-    /// What was hashed already.
+    /// Sum of the products so far.
     sum: Sum192,
     /// The block that masks the tag.
     mask: B,
@@ -137,7 +137,7 @@ fn first_power<const N: usize>(blocks: usize) -> usize {
     4 * (N - 1) + blocks + 1
 }
 
-/// What stays the same throughout a packet.
+/// Constants of a packet.
 #[derive(Clone, Copy)]
 struct Packet<'t, const R: usize> {
     v: Vaes512,
@@ -157,7 +157,7 @@ struct State {
     counters: Z,
     /// The rows to be hashed, the hash so far being part of the first.
     rows: [Z; STEP],
-    /// What is added to the first row of what comes: the hash so far of what is opened, of additional data alone where
+    /// Addend of the first row to come: the hash so far of what is opened, of additional data alone where
     /// nothing is.
     hash: Z,
 }

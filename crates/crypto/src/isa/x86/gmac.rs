@@ -174,7 +174,7 @@ struct Hash<'t, L> {
     tables: &'t Tables,
     /// Products since the last reduction.
     sum: Sum,
-    /// What the last reduction gave, which joins the next block.
+    /// Result of the last reduction, which joins the next block.
     hash: B,
     /// Blocks until the next reduction.
     left: usize,

@@ -97,7 +97,7 @@ pub(super) unsafe trait Lanes: Copy {
         self.xor(self.xor(a, b), c)
     }
 
-    /// Whether every bit is zero; the time taken does not depend on it.
+    /// True if every bit is zero; the time taken does not depend on it.
     #[inline(always)]
     fn all_zero(self, a: B) -> bool {
         // SAFETY: a value of the implementing type proves SSE4.1.

@@ -94,7 +94,7 @@ impl Proofs {
         }
     }
 
-    /// Whether the SHA extensions may be used.
+    /// True if the SHA extensions may be used.
     pub(crate) fn has_sha_ni(&self) -> bool {
         self.sha_ni.is_some()
     }

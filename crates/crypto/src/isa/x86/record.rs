@@ -48,7 +48,7 @@ impl RecordKernel {
         }
     }
 
-    /// Whether it seals so many records faster than `hashes` and then the cipher in lanes, as measured.
+    /// True if it seals so many records faster than `hashes` and then the cipher in lanes, as measured.
     pub(crate) fn is_best_for(
         self,
         alg: HashAlg,
@@ -151,7 +151,7 @@ impl RecordKernel {
     }
 }
 
-/// Whether no whole block of text is hashed behind that of the header.
+/// True if no whole block of text is hashed behind that of the header.
 fn is_short(job: &RecordJob<'_>) -> bool {
     job.text < BLOCK + if job.ends.is_some() { Edges::FIRST } else { 0 }
 }
@@ -287,7 +287,7 @@ fn tie(a: &mut B, b: &mut B) {
     }
 }
 
-/// How records are encrypted and hashed.
+/// Algorithms and keys for records.
 struct Seal<'r, E, const ROUNDS: usize> {
     engine: fn(ShaNi) -> E,
     alg: HashAlg,
@@ -313,7 +313,7 @@ enum Part {
     Rest,
 }
 
-/// How far cipher and hash have come with a record, between the doors. The caller's stack is wiped.
+/// Progress of cipher and hash with a record, between the doors. The caller's stack is wiped.
 #[derive(Clone, Copy, Default)]
 struct Course {
     /// The cipher's state, and the next text that is on it.
@@ -386,9 +386,9 @@ struct Both<'k, L, E, const ROUNDS: usize> {
     engine: E,
     chain: Chain<'k, L, ROUNDS>,
     hash: Pair,
-    /// How far the hash has come in whole blocks.
+    /// Position of the hash in the record, after whole blocks.
     hashed: usize,
-    /// How far the cipher has come.
+    /// Position of the cipher in the record.
     encrypted: usize,
 }
 

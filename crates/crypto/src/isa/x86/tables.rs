@@ -24,7 +24,7 @@ pub(super) const POWERS: usize = 20;
 /// Powers, from the first on, of which the sum of both halves is kept.
 pub(super) const FOLDS: usize = 14;
 
-/// Where the powers divided by x^64 begin, and the sums of halves.
+/// Start of the powers divided by x^64, and of the sums of halves.
 const DIVIDED: usize = POWERS;
 const HALVES: usize = 2 * POWERS;
 
@@ -191,7 +191,7 @@ pub(super) struct Weight<'t> {
 pub(super) struct Weights<'t> {
     tables: &'t Tables,
     n: usize,
-    /// Whether sums of halves are made, wherever they are kept.
+    /// True if sums of halves are made, wherever they are kept.
     far: bool,
 }
 
@@ -267,7 +267,7 @@ impl Sum {
         Self { lo, mid: l.xor3(lo, mid, hi), hi }
     }
 
-    /// What is a hash already.
+    /// Makes a sum of a block that is a hash already.
     #[inline(always)]
     pub(super) fn of_hash<L: Lanes>(l: L, hash: B) -> Self {
         Self { lo: l.zero(), mid: hash, hi: hash }

@@ -5,13 +5,13 @@
 
 use std::arch::x86_64::__cpuid;
 
-/// What a kernel does behind a door.
+/// Work of a kernel behind a door.
 ///
 /// Implementations are generic over the token, so that one source serves every tier whose token has
 /// the instructions it calls for. `run` and all that it calls must be `#[inline(always)]`: code that
 /// is not inlined into the door is compiled without the tier's features.
 pub(super) trait Task<Token> {
-    /// What comes out.
+    /// Result of the work.
     type Output;
 
     /// Does the work.
@@ -140,7 +140,7 @@ token! {
     AesSha, builds on (sha_ni: ShaNi), ["sse4.1", "ssse3", "aes", "pclmulqdq", "sha"]
 }
 
-/// Whether the processor is AMD's.
+/// True if the processor is AMD's.
 pub(crate) fn is_by_amd() -> bool {
     is_by(b"AuthenticAMD")
 }
@@ -167,7 +167,7 @@ pub(crate) fn sleepers_mhz() -> Option<u32> {
     Some(told.filter(|mhz| *mhz != 0).unwrap_or(USUAL))
 }
 
-/// Whether instructions of SHA, which have legacy encodings alone, may stand between those of AVX: on
+/// True if instructions of SHA, which have legacy encodings alone, may stand between those of AVX: on
 /// processors of other makers than AMD each of them may wait for the upper halves of registers.
 pub(super) fn mixes_encodings() -> bool {
     is_by_amd()

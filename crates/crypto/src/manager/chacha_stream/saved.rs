@@ -29,7 +29,7 @@ pub struct ChaChaSaved {
 
 const _: () = assert!(size_of::<ChaChaSaved>() == 112);
 
-/// What saved messages have in front of their form.
+/// First bytes of the form of saved messages.
 const MARK: [u8; 4] = *b"CvC1";
 
 impl ChaChaSaved {

@@ -26,7 +26,7 @@ pub struct GcmSaved {
 
 const _: () = assert!(size_of::<GcmSaved>() == 88);
 
-/// What saved messages have in front of their form.
+/// First bytes of the form of saved messages.
 const MARK: [u8; 4] = *b"CvG1";
 
 impl GcmSaved {
@@ -57,7 +57,7 @@ impl GcmSaved {
         (aad.len() <= 16).then_some(begun)
     }
 
-    /// Whether [`first_text`](Self::first_text) does the next part, of so many bytes.
+    /// True if [`first_text`](Self::first_text) does the next part, of so many bytes.
     #[inline]
     #[must_use]
     pub fn takes_first_text(&self, key: &AeadKey, bytes: usize) -> bool {
@@ -108,7 +108,7 @@ impl std::fmt::Debug for GcmSaved {
     }
 }
 
-/// What is saved besides numbers and blocks.
+/// Form of a saved message: all that is saved besides numbers and blocks.
 #[inline]
 fn form(phase: Phase, short_iv: bool) -> [u8; 8] {
     let phase = PHASES.iter().position(|known| *known == phase).unwrap_or_default();

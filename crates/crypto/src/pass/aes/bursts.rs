@@ -20,7 +20,7 @@ use super::{
 };
 use crate::pass::tests::{Guarded, Random, tiers};
 
-/// How many packets the random bursts have.
+/// Numbers of packets of the random bursts.
 const BURSTS: [usize; 14] = [1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, 64, 256, 300];
 
 /// Keys of one size for a burst: one for all, or a few at random.

@@ -1,4 +1,4 @@
-//! What several test programs share: ways to set a key up, and packets that own their bytes.
+//! Code that several test programs share: ways to set a key up, and packets that own their bytes.
 
 // No test program uses all of it.
 #![allow(dead_code)]

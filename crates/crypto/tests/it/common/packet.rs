@@ -145,7 +145,7 @@ pub(crate) fn open_op<'a>(
 /// stay as they are.
 struct Yard {
     bytes: Vec<u8>,
-    /// Where each frame begins and ends, and where its ICV ends.
+    /// Start and end of each frame, and end of its ICV.
     places: Vec<(usize, usize, usize)>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn cpu() -> Cpu {
     Cpu::detect().expect("CONVOY_DENY_CPU names tiers")
 }
 
-/// What a key is set up for: a tier, and whether its hashes may use the SHA extensions.
+/// Target of a key: a tier, and whether its hashes may use the SHA extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Setup {
     pub(crate) tier: Tier,
@@ -63,7 +63,7 @@ pub(crate) fn setups() -> Vec<Setup> {
     }
 }
 
-/// Those of `setups` that make a difference to `suite`.
+/// Selects those of `setups` that make a difference to `suite`.
 pub(crate) fn setups_for(suite: Suite, setups: &[Setup]) -> Vec<Setup> {
     let hashes = matches!(mac(suite), MacAlg::Hmac(_));
     setups.iter().copied().filter(|setup| setup.sha_ni || hashes).collect()

@@ -153,7 +153,7 @@ impl Set {
     }
 }
 
-/// Where `interop/fetch-vectors.sh` puts files, or what `CONVOY_VECTORS` names.
+/// Folder that `interop/fetch-vectors.sh` puts files in, or that `CONVOY_VECTORS` names.
 fn folder() -> PathBuf {
     let fallback = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/vectors");
     env::var_os("CONVOY_VECTORS").map_or_else(|| fallback.into(), PathBuf::from)

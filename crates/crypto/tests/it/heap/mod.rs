@@ -1,4 +1,4 @@
-//! What the library takes from the heap, and what it leaves in blocks that it gives back.
+//! Tests of the memory that the library takes from the heap, and of the contents of blocks that it gives back.
 //!
 //! The allocator of this program looks at blocks as they are freed. It watches one thread at a
 //! time, so nothing else disturbs the count. And it counts what is taken, which during a burst must
@@ -14,13 +14,13 @@ use std::{
 
 struct Inspector;
 
-/// What the inspector saw while it watched: blocks freed, and bytes in them that were not zero.
+/// Counts of the inspector while it watched: blocks freed, and bytes in them that were not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     blocks: usize,
     bytes: usize,
     left: usize,
-    /// How many of the blocks held the secret that is looked for.
+    /// Number of blocks that held the secret that is looked for.
     secret: usize,
 }
 
@@ -62,7 +62,7 @@ unsafe impl GlobalAlloc for Inspector {
 #[global_allocator]
 static ALLOCATOR: Inspector = Inspector;
 
-/// What was left in the blocks that `work` freed.
+/// Counts what was left in the blocks that `work` freed.
 fn watch(work: impl FnOnce()) -> Seen {
     WATCH.set(Some(Seen::default()));
     work();

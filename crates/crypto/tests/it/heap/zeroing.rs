@@ -106,7 +106,7 @@ fn kept_material_and_hash_keys_are_wiped_on_drop() {
     }
 }
 
-/// What tells which kernels it has stays in the block, so it is the secrets that are looked for: the first
+/// The choice of its kernels stays in the block, so it is the secrets that are looked for: the first
 /// round key, and the inner chaining value.
 #[test]
 fn keys_of_records_are_wiped_on_drop() {

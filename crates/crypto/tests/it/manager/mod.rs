@@ -14,7 +14,7 @@ use convoy_crypto::{
     },
 };
 
-/// What a job's cipher is, without its key.
+/// Cipher of a job, without its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Null,
@@ -77,7 +77,7 @@ struct Case {
     expected: Outcome,
 }
 
-/// What is in the buffer and the tag afterwards.
+/// Contents of the buffer and the tag afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     buffer: Vec<u8>,
@@ -141,7 +141,7 @@ impl Case {
         case
     }
 
-    /// What the manager must say of a job that was made invalid: nothing is touched.
+    /// Makes a job invalid; the manager must refuse it and touch nothing.
     fn broken(mut self, how: usize) -> Option<Self> {
         let room = self.src.len();
         match how {

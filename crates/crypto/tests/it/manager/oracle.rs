@@ -1,4 +1,4 @@
-//! What aws-lc and RustCrypto make of a job.
+//! Results of aws-lc and RustCrypto for a job.
 
 use aes::cipher::{BlockCipherEncrypt, BlockSizeUser, consts::U16 as Block};
 use aws_lc_rs::{

@@ -1,11 +1,11 @@
-//! What packets cost, learnt for each suite: so much a packet and so much a byte.
+//! Costs of packets, learnt for each suite: so much a packet and so much a byte.
 
 use convoy_crypto::Suite;
 
 use super::super::keys::Keys;
 use crate::Job;
 
-/// Which costs packets under a key have.
+/// Index of the costs that packets under a key have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::front) struct Class(u8);
 
@@ -17,9 +17,9 @@ const FIRST: Cost = Cost { packet: 1000.0, unit: 2000.0 };
 const LOOKED_AT: usize = 8;
 /// Bytes of one unit of length: near a usual packet's, so that both parts of a cost are learnt alike.
 const UNIT: f64 = 512.0;
-/// What of the past counts when a burst is learnt.
+/// Weight that the past keeps when a burst is learnt.
 const KEPT: f64 = 0.95;
-/// How much costs stick to what they were, where bursts are too much alike to tell both parts apart.
+/// Weight of the costs so far, where bursts are too much alike to tell both parts apart.
 const STICKING: f64 = 0.02;
 /// Bursts after which it is known what is to be expected.
 const NEW: u32 = 8;
@@ -80,7 +80,7 @@ impl Learnt {
     }
 }
 
-/// What packets of each suite cost.
+/// Cycles that packets of each suite cost.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
     learnt: Vec<Learnt>,
@@ -102,7 +102,7 @@ impl Costs {
         Class(u8::try_from(at).unwrap_or(u8::MAX))
     }
 
-    /// What one packet is likely to cost, in cycles.
+    /// Likely cost of one packet, in cycles.
     #[inline]
     pub(super) fn of_one(&self, keys: &Keys, job: &Job) -> f64 {
         let class = keys.class(job.key).0;
@@ -110,7 +110,7 @@ impl Costs {
         cost.packet + cost.unit * units(job)
     }
 
-    /// What a burst is likely to cost, in cycles.
+    /// Likely cost of a burst, in cycles.
     #[inline]
     pub(super) fn of(&self, keys: &Keys, jobs: &[Job]) -> f64 {
         jobs.iter().map(|job| self.of_one(keys, job)).sum()

@@ -14,7 +14,7 @@ const OVERLOADED: f64 = 0.85;
 const KEEPS_UP: f64 = 0.7;
 /// Weight of what the last interval has shown handing over to cost.
 const NEWER: f64 = 0.25;
-/// What is left, after an interval without, of what handing over was found to cost: so that it is tried again.
+/// Part of the cost of handing over that is left after an interval without it: so that it is tried again.
 const FADING: f64 = 0.99;
 
 /// The load of a worker that [shares its work](super::Sharing): its front ends have the same one, as what one of
@@ -22,23 +22,23 @@ const FADING: f64 = 0.99;
 #[derive(Clone, Debug, Default)]
 pub struct WorkerLoad(Arc<Mutex<Worker>>);
 
-/// What the load calls for.
+/// Conclusions from the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Judgement {
-    /// Whether the worker does not keep up.
+    /// True if the worker does not keep up.
     pub(super) is_overloaded: bool,
-    /// Whether work may be handed over, as far as trials show that more gets done so.
+    /// True if work may be handed over, as far as trials show that more gets done so.
     pub(super) goes_away: bool,
     /// Cycles of the worker for a packet handed over and taken back, once that is known.
     pub(super) handing: Option<f64>,
 }
 
-/// What happened at a front end.
+/// Activity of a front end since it reported last.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     /// It took packets, gave some out, or had some that had to wait.
     pub(super) is_active: bool,
-    /// What was taken, in bytes with some for each packet, as long as the worker does not keep up.
+    /// Work taken, in bytes with some for each packet, as long as the worker does not keep up.
     pub(super) work: f64,
     /// Cycles that what went away would have cost here.
     pub(super) spared: f64,
@@ -78,17 +78,17 @@ pub(super) struct Worker {
     long: u32,
     pub(super) is_overloaded: bool,
     pub(super) handing: Option<f64>,
-    /// Whether it gets more done by handing over.
+    /// Comparison of handing work over with doing all here.
     trials: Trials,
 }
 
-/// What happened since the load was judged.
+/// Activity since the load was judged.
 #[derive(Debug, Default)]
 struct Interval {
     begun: u64,
     /// Cycles of turns in which a front end was active.
     busy: u64,
-    /// What front ends reported.
+    /// Sum of the front ends' reports.
     total: Report,
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::KeyId;
 use convoy_packet::Pool;
 
-/// What a packet of each form costs in these tests.
+/// Cycles for a packet of each form, and for each byte of its text, in these tests.
 const COSTS: [(f64, f64); 2] = [(100.0, 0.25), (300.0, 0.6)];
 const HANDING: u64 = 70;
 

@@ -1,4 +1,4 @@
-//! Whether handing work over gets more of it done, found out by doing both.
+//! Trials that find out if handing work over gets more of it done, by doing both.
 //!
 //! The cycles in which requests are made and taken back are not all that handing over costs: packets that come
 //! back lie in the cache of another processor, and on some that takes longer than the cryptography. So now and
@@ -11,13 +11,13 @@ const TRIAL: u32 = 8;
 const FIRST: u32 = 32;
 /// Fewest intervals between two later trials of handing over; there are up to twice as many.
 const BETWEEN: u32 = 256;
-/// How many times as many there are between two trials of doing all here: packets that come faster than that
+/// Factor on [`BETWEEN`] for trials of doing all here: packets that come faster than that
 /// wait meanwhile, or are lost.
 const SELDOM: u32 = 16;
 /// Such a trial comes at once when so much less gets done than when it was decided, in so many intervals in a row.
 const LESS: f64 = 0.9;
 const IN_A_ROW: u32 = 4;
-/// How many times as much must get done by handing over to begin with it.
+/// Ratio of work done by handing over to work done here, above which handing over begins.
 const BEGINS: f64 = 1.0;
 /// It ends below: a noisy interval or two must not end it.
 const ENDS: f64 = 0.95;
@@ -25,18 +25,18 @@ const ENDS: f64 = 0.95;
 const NEWER: f64 = 0.1;
 const TRIED: f64 = 0.3;
 
-/// What gets done each way.
+/// Comparison of handing work over with doing all here.
 #[derive(Debug)]
 pub(super) struct Trials {
-    /// Whether handing over gets more done, as far as that is known.
+    /// True if handing over gets more done, as far as that is known.
     is_better: bool,
-    /// Whether work is handed over in this interval.
+    /// True if work is handed over in this interval.
     goes_away: bool,
     /// Intervals until that changes.
     left: u32,
-    /// How many there will be after the next trial.
+    /// Fewest intervals after the next trial, if doing all here is better.
     pause: u32,
-    /// Whether this interval counts.
+    /// True if this interval counts.
     counts: bool,
     here: Rate,
     away: Rate,
@@ -72,7 +72,7 @@ impl Trials {
         }
     }
 
-    /// Whether work may be handed over in this interval.
+    /// True if work may be handed over in this interval.
     #[inline]
     pub(super) const fn goes_away(&self) -> bool {
         self.goes_away

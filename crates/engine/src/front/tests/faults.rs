@@ -13,7 +13,7 @@ use convoy_packet::Pool;
 
 const SAS: u32 = 12;
 
-/// What is known of a job that is under way.
+/// Number of a job that is under way, and the result that it must have.
 struct Expected {
     number: u64,
     status: Status,
@@ -48,7 +48,7 @@ struct Traffic {
 #[derive(Debug)]
 struct Watched {
     device: Model,
-    /// How many keys each number has had.
+    /// Count of the keys that each number has had.
     keys: HashMap<KeyId, u64>,
     sealed: HashMap<(KeyId, u64, Vec<u8>), Vec<u8>>,
 }
@@ -299,7 +299,7 @@ fn wrong_results_cost_a_device_its_place_and_harm_nobody() {
     }
 }
 
-/// What is right costs no device its place.
+/// Right results cost no device its place.
 #[test]
 fn a_part_of_the_results_is_checked() {
     let traffic = run_checked(settings(43), Faults::default(), 10, 20_000);

@@ -11,7 +11,7 @@ use convoy_packet::Pool;
 
 const DEADLINE: u64 = 1000;
 
-/// What the test sees of the engine, and tells it.
+/// State of the engine that the test sees and sets.
 #[derive(Debug, Default)]
 struct Device {
     held: Vec<Request>,

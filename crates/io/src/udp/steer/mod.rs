@@ -48,10 +48,10 @@ use crate::sys::{
 
 /// The key of the daemon's socket; workers' follow.
 const DAEMON: u32 = 0;
-/// How long a socket may be held by the program of a Convoy that went.
+/// Longest time that a socket may be held by the program of a Convoy that went.
 const LET_GO: Duration = Duration::from_secs(10);
 
-/// Which kind of program steers.
+/// Kind of program that steers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Extended BPF: knows each socket, whenever it came.
@@ -60,7 +60,7 @@ pub enum Form {
     Classic,
 }
 
-/// What [`Steering::give`] did.
+/// Effect of [`Steering::give`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// IKE goes to this socket from now on.
@@ -69,7 +69,7 @@ pub enum Given {
     Before,
 }
 
-/// Why a socket cannot have the IKE datagrams of a port.
+/// A socket cannot have the IKE datagrams of a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
@@ -79,9 +79,9 @@ pub enum SteerError {
     /// Bound to another address or port, or to none.
     #[error("the socket handed over is bound to {theirs}, and the port is shared at {ours}")]
     Elsewhere {
-        /// Where it is bound; port 0 when it is not.
+        /// Address that it is bound to; port 0 when it is not.
         theirs: SocketAddr,
-        /// Where this port is shared.
+        /// Address at which this port is shared.
         ours: SocketAddr,
     },
     /// Bound to another device, or to one where the others are not.
@@ -131,7 +131,7 @@ enum By {
     },
 }
 
-/// What tells sockets apart, and whose they are.
+/// Identity of a socket, and its owner.
 pub(super) struct Fact {
     pub(super) inode: u64,
     owner: u32,
@@ -180,7 +180,7 @@ pub fn make_shareable(fd: BorrowedFd<'_>, take_over: TakeOver<'_>) -> Result<(),
 /// Gives a UDP socket this owner, as [`own_user`] says it. Needs `CAP_CHOWN`.
 ///
 /// # Errors
-/// When it is no UDP socket, or without that right.
+/// Fails if it is no UDP socket, or without that right.
 pub fn take_over(fd: BorrowedFd<'_>, user: u32) -> io::Result<()> {
     bound_to(fd).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     fchown(fd, Some(user), None)
@@ -190,17 +190,17 @@ pub fn take_over(fd: BorrowedFd<'_>, user: u32) -> io::Result<()> {
 /// one says who we are.
 ///
 /// # Errors
-/// When no socket can be opened.
+/// Fails if no socket can be opened.
 pub fn own_user() -> io::Result<u32> {
     let open = |domain| Socket::new(domain, Type::DGRAM, Some(Protocol::UDP));
     let own = open(Domain::IPV4).or_else(|_| open(Domain::IPV6))?;
     fact_of(&own).map(|fact| fact.owner)
 }
 
-/// Who owns a socket.
+/// User that owns a socket.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// Fails if the kernel does not tell.
 pub fn owner_of(fd: BorrowedFd<'_>) -> io::Result<u32> {
     fact_of(&fd).map(|fact| fact.owner)
 }
@@ -225,7 +225,7 @@ impl Steering {
         self.local
     }
 
-    /// What steers here.
+    /// Kind of program that steers here.
     #[must_use]
     pub fn form(&self) -> Form {
         match self.by {
@@ -292,7 +292,7 @@ impl Steering {
         Ok(true)
     }
 
-    /// Whether a socket of a daemon has the IKE datagrams now.
+    /// True if a socket of a daemon has the IKE datagrams now.
     #[must_use]
     pub fn has_daemon(&self) -> bool {
         match &self.by {
@@ -303,7 +303,7 @@ impl Steering {
         }
     }
 
-    /// Whether a socket can be one of the group.
+    /// Refuses a socket that cannot be one of the group.
     fn check(&self, fd: BorrowedFd<'_>) -> Result<(), SteerError> {
         let theirs = bound_to(fd).map_err(|_| SteerError::NotUdp)?;
         let socket = SockRef::from(&fd);

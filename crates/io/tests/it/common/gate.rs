@@ -39,7 +39,7 @@ pub fn hosts() -> Result<[Namespace; 3], String> {
     Ok([a, gateway, b])
 }
 
-/// What the gateway knows of host 1 or 2.
+/// The gateway's knowledge of host 1 or 2.
 pub fn table(n: u8) -> Table {
     all_at(FAR, NEAR, &[ip(&format!("10.0.{n}.2")), ip(&format!("fd00:{n}::2"))])
 }

@@ -151,7 +151,7 @@ pub fn frame(packet: &[u8]) -> Vec<u8> {
     [&NEAR[..], &FAR, &kind, packet].concat()
 }
 
-/// Whether lengths and checksums of a TCP or UDP packet without options are right.
+/// True if lengths and checksums of a TCP or UDP packet without options are right.
 pub fn is_right(packet: &[u8]) -> bool {
     let sum = |pieces: &[&[u8]]| {
         let all = pieces.concat();

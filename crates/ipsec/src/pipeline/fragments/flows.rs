@@ -1,4 +1,4 @@
-//! Which flow a later fragment belongs to: that of its packet's first fragment.
+//! Flow of a later fragment: that of its packet's first fragment.
 
 use convoy_wire::{FragmentState, Ports, Protocol};
 
@@ -6,20 +6,20 @@ use super::PATIENCE_NS;
 use super::held::Held;
 use super::piece::Piece;
 use super::sets::Sets;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
-use crate::pipeline::Now;
 use crate::pipeline::bin::Bin;
 use crate::pipeline::packet::Packet;
 
 /// Packets whose flow is remembered: four times so many.
 const SETS: usize = 64;
 
-/// What the first fragment told.
+/// Values read from a packet's first fragment.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     protocol: Protocol,
     ports: Ports,
-    /// Where what it told ends in the fragmentable part: no later fragment may begin before.
+    /// Offset behind these values in the fragmentable part: no later fragment may begin before.
     end: usize,
 }
 

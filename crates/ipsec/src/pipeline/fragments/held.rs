@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use super::piece::PacketName;
-use crate::pipeline::Now;
+use crate::clock::Now;
 use crate::pipeline::packet::Packet;
 
 /// Fragments held at most. A packet of 64 KiB in fragments of 1,500 bytes has 45.
@@ -24,7 +24,7 @@ struct Fragment {
 #[derive(Debug)]
 pub(super) struct Held {
     fragments: Vec<Fragment>,
-    /// How many each share has.
+    /// Number of fragments of each share.
     counts: [u8; SHARES],
     seed: RandomState,
 }

@@ -18,6 +18,6 @@ mod sets;
 pub(super) use flows::Flows;
 pub(super) use reassembly::Reassembly;
 
-/// How long a packet's other fragments are waited for: 30 s, in nanoseconds. RFC 8200 section 4.5
-/// and RFC 1122 section 3.3.2 give hosts a minute; a gateway's memory is not its own.
+/// Time to wait for a packet's other fragments: 30 s, in nanoseconds. RFC 8200 section 4.5 and RFC
+/// 1122 section 3.3.2 give hosts a minute; a gateway's memory is not its own.
 const PATIENCE_NS: u64 = 30_000_000_000;

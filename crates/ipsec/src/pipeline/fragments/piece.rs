@@ -1,9 +1,9 @@
-//! Which packet a fragment is a part of, and which part.
+//! Packet that a fragment is a part of, and its place there.
 
 use convoy_wire::ipv6::{ExtensionLimits, FRAGMENT_HEADER_LEN, HEADER_LEN, fragment_point};
 use convoy_wire::{IpVersion, Ipv4View, Ipv6View, PacketInfo, Protocol};
 
-/// What fragments of one packet have in common (RFC 791 section 3.2, RFC 8200 section 4.5).
+/// Fields that fragments of one packet have in common (RFC 791 section 3.2, RFC 8200 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct PacketName {
     pub(super) src: [u8; 16],
@@ -12,13 +12,13 @@ pub(in super::super) struct PacketName {
     /// Always "none" for IPv6, where it is not part of the name.
     pub(super) protocol: Protocol,
     pub(super) ident: u32,
-    /// Where the packet came from: peers must not complete each other's packets. The interface, and in the low
-    /// half the SA's group; 0 for a packet of no peer's.
+    /// Origin of the packet: peers must not complete each other's packets. The interface, and in the low half
+    /// the SA's group; 0 for a packet of no peer's.
     pub(super) scope: u64,
 }
 
-/// Who has a share of the places for fragments: a peer, whatever addresses it gives its packets, and outside of
-/// tunnels whoever sends from an address.
+/// Holder of a share of the places for fragments: a peer, whatever addresses it gives its packets, and outside
+/// of tunnels whoever sends from an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     scope: u64,
@@ -37,17 +37,17 @@ impl PacketName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) name: PacketName,
-    /// Where its data lies in the packet's fragmentable part, bytes.
+    /// Position of its data in the packet's fragmentable part, in bytes.
     pub(super) offset: usize,
-    /// Whether others follow.
+    /// True if others follow.
     pub(super) more: bool,
     /// Bytes of header that the whole packet begins with; only the first fragment's counts.
     pub(super) head: usize,
-    /// Where its data begins, bytes from the packet's start.
+    /// Position of its data, in bytes from the packet's start.
     pub(super) data_at: usize,
     /// Bytes of data.
     pub(super) len: usize,
-    /// What the data of a first fragment begins with, and where the whole packet names it.
+    /// Protocol that the data of a first fragment begins with, and offset at which the whole packet names it.
     pub(super) next_header: Protocol,
     pub(super) next_header_at: usize,
 }
@@ -92,7 +92,7 @@ impl Piece {
         }
     }
 
-    /// Where its data ends in the fragmentable part.
+    /// Position behind its data in the fragmentable part, in bytes.
     pub(super) const fn end(&self) -> usize {
         self.offset + self.len
     }

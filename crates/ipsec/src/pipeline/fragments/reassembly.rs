@@ -7,8 +7,8 @@ use convoy_wire::{Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, ipv4};
 use super::PATIENCE_NS;
 use super::piece::Piece;
 use super::sets::Sets;
+use crate::clock::Now;
 use crate::drop_reason::DropReason;
-use crate::pipeline::Now;
 use crate::pipeline::bin::Bin;
 
 /// Packets put together at a time: four times so many, each in a frame of its own.
@@ -24,7 +24,7 @@ struct Packet {
     frame: Frame,
     /// Stretches of data that are there, in order and apart.
     there: ArrayVec<(usize, usize), STRETCHES>,
-    /// Where the data ends, once the last fragment is there.
+    /// Position behind the data, once the last fragment is there.
     end: Option<usize>,
     /// Bytes of header, once the first fragment is there.
     head: Option<usize>,
@@ -34,7 +34,7 @@ struct Packet {
     not_capable: bool,
 }
 
-/// What is known of a name.
+/// Progress of the packet of a name.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the table is allocated once, for growing packets")]
 enum State {

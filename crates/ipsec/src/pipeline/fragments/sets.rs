@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 
 use super::piece::PacketName;
-use crate::pipeline::Now;
+use crate::clock::Now;
 
 /// Names that share a place.
 const WAYS: usize = 4;

@@ -77,7 +77,7 @@ fn net(prefix: &Prefix) -> (IpAddr, IpAddr) {
     (prefix.addr(), prefix.last())
 }
 
-/// What the words at the top of the module say.
+/// Answer that the words at the top of the module give.
 fn model(spd: &LinearSpd, networks: &KnownNetworks, flow: &FlowKey) -> bool {
     let Some(found) = spd.lookup(Direction::Outbound, flow) else { return false };
     let protects = |policy: &Policy| matches!(policy.action, PolicyAction::Protect { .. });

@@ -33,7 +33,7 @@ pub fn with<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What this thread or `CONVOY_TEST_ENGINE` asks for; "inline" is the default.
+/// Engine that this thread or `CONVOY_TEST_ENGINE` asks for; "inline" is the default.
 fn name() -> &'static str {
     if let Some(name) = CHOSEN.with_borrow(|name| *name) {
         return name;
@@ -140,7 +140,7 @@ pub struct Moody {
     mood: Arc<Mood>,
 }
 
-/// What a test asks of a moody engine.
+/// Behaviour that a test asks of a moody engine.
 #[derive(Debug, Default)]
 pub struct Mood {
     /// It takes nothing.

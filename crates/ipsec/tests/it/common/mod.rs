@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{Cpu, KeyMaterial, Nonce, SealKey, SealOp, SecretBytes, Suite, seal_burst};
-use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
-    HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
+    HandOff, Inbound, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, UdpEncap, WorkerId,
+    ReqId, SaSlot, SaSpec, Shared, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -30,7 +30,7 @@ use convoy_wire::{SeqNum, Spi};
 pub const SALT: [u8; 4] = [0xca, 0xfe, 0xba, 0xbe];
 pub const SPI: u32 = 0x1001;
 
-/// How the one SA between the gateways is set up.
+/// Settings of the one SA between the gateways.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub protocol: IpsecProtocol,
@@ -106,51 +106,55 @@ pub fn secrets(suite: Suite) -> KeyMaterial {
 impl Setup {
     pub fn outbound(&self) -> OutboundSpec {
         OutboundSpec {
-            name: "test out".into(),
-            spi: Spi::new(SPI).unwrap(),
-            reqid: ReqId(1),
-            named: None,
-            serial: 0,
-            protocol: self.protocol,
-            mode: self.mode,
-            endpoints: Endpoints { local: self.local, remote: self.remote },
-            encap: self.udp(),
-            esn: self.esn,
+            sa: SaSpec {
+                name: "test out".into(),
+                spi: Spi::new(SPI).unwrap(),
+                reqid: ReqId(1),
+                named: None,
+                serial: 0,
+                protocol: self.protocol,
+                mode: self.mode,
+                endpoints: Endpoints { local: self.local, remote: self.remote },
+                encap: self.udp(),
+                esn: self.esn,
+                salt: SALT.into(),
+                lifetime: self.lifetime,
+                worker: WorkerId(0),
+                counters: Shared::default(),
+            },
             outer: self.outer,
             source_is_here: self.source_is_here,
             path_mtu: self.path_mtu,
-            salt: SALT.into(),
             pad_to: self.pad_to,
             dummy_every: self.dummy_every,
-            key: Arc::new(engine::seal_key(&cpu(), self.suite, secrets(self.suite))),
-            lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)),
-            lifetime: self.lifetime,
-            worker: WorkerId(0),
-            counters: Arc::new(SaCounters::default()),
+            key: Arc::new(engine::seal_key(&cpu(), self.suite, secrets(self.suite))).into(),
+            lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)).into(),
         }
     }
 
     pub fn inbound(&self) -> InboundSpec {
         InboundSpec {
-            name: "test in".into(),
-            spi: Spi::new(SPI).unwrap(),
-            reqid: ReqId(1),
-            named: None,
-            serial: 0,
-            protocol: self.protocol,
-            mode: self.mode,
-            endpoints: Endpoints { local: self.remote, remote: self.local },
+            sa: SaSpec {
+                name: "test in".into(),
+                spi: Spi::new(SPI).unwrap(),
+                reqid: ReqId(1),
+                named: None,
+                serial: 0,
+                protocol: self.protocol,
+                mode: self.mode,
+                endpoints: Endpoints { local: self.remote, remote: self.local },
+                encap: self.udp(),
+                esn: self.esn,
+                salt: SALT.into(),
+                lifetime: self.lifetime,
+                worker: WorkerId(0),
+                counters: Shared::default(),
+            },
             from_peer_only: self.from_peer_only,
-            encap: self.udp(),
-            esn: self.esn,
             ecn: self.outer.ecn,
             replay_window: self.replay_window,
             interface: InterfaceId(0),
-            salt: SALT.into(),
-            key: Arc::new(engine::open_key(&cpu(), self.suite, secrets(self.suite))),
-            lifetime: self.lifetime,
-            worker: WorkerId(0),
-            counters: Arc::new(SaCounters::default()),
+            key: Arc::new(engine::open_key(&cpu(), self.suite, secrets(self.suite))).into(),
         }
     }
 
@@ -250,7 +254,7 @@ impl Pair {
         }
     }
 
-    /// What goes in on the plain side comes out on the wire, or as ICMP back on the plain side.
+    /// Sends packets in on the plain side. Returns those on the wire, and ICMP back on the plain side.
     pub fn protect(&mut self, packets: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let (mut wire, mut plain) = (Vec::new(), Vec::new());
         let mut next = packets.iter();
@@ -269,7 +273,7 @@ impl Pair {
         }
     }
 
-    /// What comes from the wire and is accepted.
+    /// Takes packets from the wire. Returns those that are accepted.
     pub fn open(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut plain = Vec::new();
         let mut next = packets.iter();
@@ -293,7 +297,7 @@ impl Pair {
         self.right.expire(self.now, &mut self.pool);
     }
 
-    /// What both gateways have to tell, the sending one first.
+    /// News that both gateways have to tell, the sending one first.
     pub fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         let mut note = |event| {
@@ -312,12 +316,12 @@ impl Pair {
         self.right.expire(self.now, &mut self.pool);
     }
 
-    /// How often the receiving gateway dropped for this reason.
+    /// Number of packets that the receiving gateway dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.right_counters.drops.get(reason)
     }
 
-    /// How often the sending gateway dropped for this reason.
+    /// Number of packets that the sending gateway dropped for this reason.
     pub fn refused(&self, reason: DropReason) -> u64 {
         self.left_counters.drops.get(reason)
     }

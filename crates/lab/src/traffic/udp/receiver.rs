@@ -14,7 +14,7 @@ use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 use super::{BATCH, Flight, HEADER, Shared, UdpFlow, UdpPaced};
 use crate::traffic::pattern::Pattern;
 
-/// How long a duplicate may come after its original.
+/// Longest time between a datagram and its duplicate.
 const DUPLICATE: Duration = Duration::from_millis(300);
 /// Runs of lost numbers that are told.
 const MOST_RUNS: usize = 64;
@@ -88,7 +88,7 @@ impl<'a> Receiver<'a> {
         word.is_some_and(|word| word & 1 << (number % 64) != 0)
     }
 
-    /// How long to wait once all was sent: no longer than for a duplicate when all has come.
+    /// Time to wait once all was sent: no longer than for a duplicate when all has come.
     fn quiet(&self) -> Duration {
         let all = self.flow.received >= self.flight.sent.load(Ordering::Acquire);
         if all { self.paced.quiet.min(DUPLICATE) } else { self.paced.quiet }

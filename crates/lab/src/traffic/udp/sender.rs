@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// A sender this late gives up what it owes instead of sending it in one go.
 const FORGIVE: Duration = Duration::from_millis(20);
 
-/// How many datagrams are due, and how many of them have been dealt with.
+/// Datagrams that are due, and number of them that have been dealt with.
 #[derive(Debug)]
 struct Pace {
     per_second: u64,
@@ -28,7 +28,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// What is owed after a time since the start. Debts beyond [`FORGIVE`] are forgiven.
+    /// Number of datagrams to send after a time since the start. Debts beyond [`FORGIVE`] are forgiven.
     fn owed(&mut self, elapsed: Duration) -> u64 {
         // The first is due at once.
         let owed = (self.due_in(elapsed) + 1).saturating_sub(self.settled);

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Parts that the tests share.
 
 #![allow(dead_code, reason = "not every test uses everything")]
 

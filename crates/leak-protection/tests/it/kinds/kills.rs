@@ -12,7 +12,7 @@ use super::random::{self, PORTS, Random, SIDES, Soak};
 use super::spd::{Guard, Mode, Rule};
 use crate::world::{Door, World, send_raw};
 
-/// What stays: of two ports between the LAN and a network one is protected, the other one passes.
+/// Policies that stay: of two ports between the LAN and a network one is protected, the other one passes.
 fn base() -> Vec<Rule> {
     let networks = [("10.1.0.0/24", "10.2.0.0/16"), ("2001:db8:0:1::/64", "2001:db8:2::/48")];
     let verdicts = [Verdict::Protect, Verdict::Bypass];

@@ -1,4 +1,4 @@
-//! What becomes of packets of every kind is what policies say: of protocols and ports, in fragments, for groups and
+//! Packets of every kind fare as policies say: of protocols and ports, in fragments, for groups and
 //! links, behind NAT and bridges, while policies change and who answers is killed.
 //!
 //! The policies are looked up one after another here, as RFC 4301 says it; the kernel is asked by the code under test.
@@ -24,10 +24,10 @@ use packets::{Ears, Heard, Selectors, Shows, UNKNOWN};
 use random::{Random, SIDES, Soak};
 use spd::{Guard, Mode};
 
-/// How long an answer is certainly remembered (the kernel forgets flows without replies after 30 s).
+/// Time for which an answer is certainly remembered (the kernel forgets flows without replies after 30 s).
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// How a packet is sent.
+/// Way in which a packet is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Whole,
@@ -62,7 +62,7 @@ struct Scene<'a> {
     datagrams: u16,
     /// Packets sent once more: a busy machine drops some between namespaces.
     resent: u32,
-    /// What is never to be seen in clear, and what never in the TUN interface.
+    /// Tags that are never to be seen in clear, and those that are never to be seen in the TUN interface.
     unheard: Vec<(Vec<u8>, String)>,
     outside: Vec<(Vec<u8>, String)>,
 }

@@ -27,7 +27,7 @@ const PIECE: usize = 64;
 const ETHERNET: usize = 14;
 const IPV6_HEADER: usize = 40;
 
-/// What policies look at.
+/// Properties of a packet that policies look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Selectors {
     pub(crate) from: IpAddr,
@@ -72,7 +72,7 @@ fn header(packet: &[u8]) -> (IpAddr, IpAddr, u8, Option<&[u8]>) {
     (address(8), address(24), protocol, carried)
 }
 
-/// What shows a tag.
+/// Packet that shows a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shows {
     /// The packet itself.
@@ -130,7 +130,7 @@ fn payload(tag: &[u8], header: usize, pieces: usize) -> Vec<u8> {
     bytes
 }
 
-/// What its protocol carries, a tag in each piece.
+/// IP payload of its protocol, a tag in each piece.
 fn carried(it: &Selectors, tag: &[u8], pieces: usize) -> Vec<u8> {
     let [from, to] = it.ports.map(u16::to_be_bytes);
     let (mut bytes, checksum_at): (Vec<u8>, _) = match it.protocol {
@@ -207,7 +207,7 @@ pub(crate) fn error(from: IpAddr, about: &[u8]) -> Vec<u8> {
     ip(&it, &carried, None)
 }
 
-/// How often each tag was heard, and how it was shown.
+/// Number of times that each tag was heard, by what showed it.
 #[derive(Debug, Default)]
 pub(crate) struct Heard(BTreeMap<(Vec<u8>, Shows), u64>);
 
@@ -279,7 +279,7 @@ impl Ears {
         self.heard.lock().unwrap().count(tag, shown)
     }
 
-    /// Whether a tag is heard before so much time is over.
+    /// True if a tag is heard before so much time is over.
     pub(crate) fn hears(&self, tag: &[u8], patience: Duration) -> bool {
         let begun = Instant::now();
         while self.count(tag, Shows::Itself) == 0 {

@@ -68,18 +68,18 @@ pub(crate) const SIDES: [Side; 2] = [
     },
 ];
 
-/// What tests begin with.
+/// Number that tests begin with.
 pub(crate) fn seed(otherwise: u64) -> u64 {
     let chosen = std::env::var("CONVOY_SEED").ok().map(|text| text.parse::<u64>().unwrap());
     chosen.map_or(otherwise, |seed| seed.wrapping_add(otherwise))
 }
 
-/// How often something is done: some times in a gate, many times where `CONVOY_LONG` is set.
+/// Number of times that something is done: some in a gate, many where `CONVOY_LONG` is set.
 pub(crate) fn times<T>(some: T, many: T) -> T {
     if std::env::var_os("CONVOY_LONG").is_some() { many } else { some }
 }
 
-/// How long a test goes on, if it is asked to.
+/// Time for which a test goes on, if it is asked to.
 pub(crate) struct Soak {
     name: String,
     until: Option<Instant>,
@@ -94,7 +94,7 @@ impl Soak {
         Self { name, until, told: Instant::now() }
     }
 
-    /// Whether the time is not over; says now and then how far it is.
+    /// True if the time is not over; says now and then how far it is.
     pub(crate) fn goes_on(&mut self, done: usize) -> bool {
         let Some(until) = self.until else { return false };
         let now = Instant::now();

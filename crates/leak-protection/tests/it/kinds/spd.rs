@@ -25,7 +25,7 @@ pub(crate) struct Rule {
     /// Destination port, if only one is meant.
     pub(crate) port: Option<u16>,
     pub(crate) verdict: Verdict,
-    /// Whether packets that leave are meant, and those that arrive.
+    /// True if packets that leave are meant, and true if those that arrive are.
     pub(crate) ways: [bool; 2],
 }
 
@@ -87,7 +87,7 @@ impl Spd {
         self.look_up(1, it.to, it.from, it)
     }
 
-    /// What becomes of a packet that comes by a door and goes elsewhere.
+    /// Verdict on a packet that comes by a door and goes elsewhere.
     pub(crate) fn fate(&self, door: Door, it: &Selectors) -> Verdict {
         match door {
             Door::Gateway => Verdict::Bypass,
@@ -198,7 +198,7 @@ impl<'a> Guard<'a> {
         self.world.settle(&self.config.questions, answered);
     }
 
-    /// Whether somebody answers from now on.
+    /// Has somebody answer from now on, or nobody.
     pub(crate) fn answers(&mut self, does: bool) {
         self.answering = None;
         if does {
@@ -206,7 +206,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// What stands is left by its process, and another one takes it over, with these policies.
+    /// Has its process leave what stands, and another one take it over, with these policies.
     pub(crate) fn restart(&mut self, rules: Vec<Rule>) {
         self.standing = None;
         let mut spd = self.spd.lock().unwrap();

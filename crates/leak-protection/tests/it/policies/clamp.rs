@@ -15,7 +15,7 @@ use crate::world::World;
 const PORT: u16 = 7;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
-/// What a SYN of the far side says: less than what the LAN takes.
+/// Segment size in a SYN of the far side: less than what the LAN takes.
 const LARGE: u16 = 1450;
 
 /// A connection that somebody behind the tunnel makes to a host of the LAN: what segment size the host

@@ -1,4 +1,4 @@
-//! What must come out of a tunnel does not come in by another way.
+//! Packets that must come out of a tunnel do not come in by another way.
 
 use std::{
     net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket},
@@ -72,7 +72,7 @@ impl Receiver {
         receiver
     }
 
-    /// Whether a datagram arrives, which is sent until it does.
+    /// True if a datagram arrives, which is sent until it does.
     fn hears(&self, sender: &UdpSocket, tag: &[u8]) -> bool {
         let begun = Instant::now();
         let mut datagram = [0; 4000];
@@ -87,7 +87,7 @@ impl Receiver {
         false
     }
 
-    /// Whether a datagram arrives before one that is certain to.
+    /// True if a datagram arrives before one that is certain to.
     fn is_reached_by(&self, sender: &UdpSocket, tag: &[u8]) -> bool {
         let _ = sender.send_to(tag, self.socket.local_addr().unwrap());
         let mut is_reached = false;
@@ -268,7 +268,7 @@ impl Raw {
         assert_eq!(sent.unwrap(), message.len());
     }
 
-    /// Whether what another sends arrives.
+    /// True if a message arrives that another sends.
     fn hears(&self, sender: &Self, to: &str, message: &[u8]) -> bool {
         let begun = Instant::now();
         let mut packet = [0; 2000];

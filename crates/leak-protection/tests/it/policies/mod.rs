@@ -30,7 +30,7 @@ fn policy(local: &str, remote: &str, verdict: Verdict) -> Policy {
     Policy { local: net(local), remote: net(remote), is_whole: true, verdict, way: None }
 }
 
-/// What everybody sends to a network is protected.
+/// Policy that protects what everybody sends to a network.
 fn protected(remote: &str) -> Policy {
     policy(if remote.contains(':') { "::/0" } else { "0.0.0.0/0" }, remote, Verdict::Protect)
 }
@@ -222,7 +222,7 @@ fn links_that_go_down_and_up_open_nothing() {
     assert!(!fence.repair().unwrap().any());
 }
 
-/// What the gateway's two sides send anywhere.
+/// Policies for all that the gateway's two sides send anywhere.
 fn everything() -> Vec<Policy> {
     let v4 = ["10.1.0.0/24", "192.0.2.1/32"].map(|local| (local, "0.0.0.0/0"));
     let v6 = ["2001:db8:0:1::/64", "2001:db8:0:2::1/128"].map(|local| (local, "::/0"));

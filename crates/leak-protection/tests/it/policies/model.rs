@@ -1,4 +1,4 @@
-//! What becomes of packets is what policies say, whatever they are and however they come and go.
+//! Packets fare as policies say, whatever these are and however they come and go.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use convoy_leak_protection::{Answered, Policies, Policy, PolicyProtection, Verdict, Way};
+use convoy_leak_protection::{
+    Answered, Policies, Policy, PolicyDirection, PolicyProtection, Verdict,
+};
 use ipnet::IpNet;
 
 use super::{config, net, raise};
@@ -55,14 +57,14 @@ struct Rule {
     /// Destination port, if only one is meant.
     port: Option<u16>,
     verdict: Verdict,
-    /// Whether packets that leave are meant, those for this host, and those for others.
+    /// True if packets that leave are meant, if those for this host are, and if those for others are.
     ways: [bool; 3],
 }
 
 impl Rule {
     fn shown(&self) -> impl Iterator<Item = Policy> {
         let Self { local, remote, port, verdict, ways } = *self;
-        let ways = Way::ALL.into_iter().zip(ways).filter(|(_, is_meant)| *is_meant);
+        let ways = PolicyDirection::ALL.into_iter().zip(ways).filter(|(_, is_meant)| *is_meant);
         let is_whole = port.is_none();
         ways.map(move |(way, _)| Policy { local, remote, is_whole, verdict, way: Some(way) })
     }
@@ -79,22 +81,22 @@ impl Rule {
 struct Database(Vec<Rule>);
 
 impl Database {
-    fn look_up(&self, way: Way, near: IpAddr, far: IpAddr, port: u16) -> Verdict {
+    fn look_up(&self, way: PolicyDirection, near: IpAddr, far: IpAddr, port: u16) -> Verdict {
         let mut rules = self.0.iter().filter(|rule| rule.ways[way as usize]);
         let found = rules.find(|rule| rule.means(near, far, port));
         found.map_or(Verdict::Bypass, |rule| rule.verdict)
     }
 
     fn outbound(&self, flow: Flow) -> Verdict {
-        self.look_up(Way::Out, flow.from, flow.to, flow.port)
+        self.look_up(PolicyDirection::Out, flow.from, flow.to, flow.port)
     }
 
     fn inbound(&self, flow: Flow) -> Verdict {
-        self.look_up(Way::In, flow.to, flow.from, flow.port)
+        self.look_up(PolicyDirection::In, flow.to, flow.from, flow.port)
     }
 
     fn forwarded(&self, flow: Flow) -> Verdict {
-        self.look_up(Way::Forward, flow.to, flow.from, flow.port)
+        self.look_up(PolicyDirection::Forward, flow.to, flow.from, flow.port)
     }
 
     fn fate(&self, door: Door, flow: Flow) -> Verdict {

@@ -56,7 +56,7 @@ pub(super) fn speaker(space: &Space, address: &str, link: &str) -> UdpSocket {
     socket
 }
 
-/// Whether a datagram leaves on the wire in clear.
+/// True if a datagram leaves on the wire in clear.
 #[track_caller]
 pub(super) fn leaves(world: &World, socket: &UdpSocket, to: SocketAddr) -> bool {
     let tag = world.listener.tag();
@@ -212,7 +212,7 @@ fn nobody_whom_a_policy_covers_is_forwarded_there() {
     assert_eq!(heard(), all(true));
 }
 
-/// What a kernel forwards to groups looks behind routing as if the host had sent it.
+/// Packets that a kernel forwards to groups look behind routing as if the host had sent them.
 #[test]
 fn what_tunnels_bring_for_a_group_is_not_taken_for_the_hosts_own() {
     let Some(world) = World::new() else { return };

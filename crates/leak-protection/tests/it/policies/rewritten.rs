@@ -120,7 +120,7 @@ fn has(packet: &[u8], tag: &[u8]) -> bool {
     packet.windows(SIGN.len() + tag.len()).any(|it| it == [SIGN, tag].concat())
 }
 
-/// What comes out of the TUN interface with a tag.
+/// Packet with a tag that comes out of the TUN interface.
 fn led(tun: &mut Tun, tag: &[u8]) -> Option<Vec<u8>> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(20) {
@@ -212,7 +212,7 @@ fn hidden_one(space: &Space, from: &str, to: &'static str, shown: &str) -> Hidde
     Hidden { socket, from, to, shown: shown.parse().unwrap() }
 }
 
-/// Those whom SNAT and a map of one to one hide, of both IP versions, and the host itself.
+/// Hosts that SNAT and a map of one to one hide, of both IP versions, and the host itself.
 fn hidden(world: &World) -> [Hidden; 4] {
     [
         (&world.lan, "192.168.7.2", "10.2.0.9", "10.1.0.77"),

@@ -1,5 +1,5 @@
-//! What holds packets where marks lead when no gateway runs and the packet filter is empty, as after
-//! `nft flush ruleset`.
+//! Rules and routes that hold packets where marks lead when no gateway runs and the packet filter is empty, as after `nft
+//! flush ruleset`.
 
 use convoy_leak_protection::{PolicyProtection, Verdict, take_away};
 

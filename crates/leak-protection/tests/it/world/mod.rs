@@ -33,9 +33,9 @@ use nix::sys::socket::{
     SockaddrLike, sendto, setsockopt, socket, sockopt,
 };
 
-/// How long anything that must come may take.
+/// Longest time that anything that must come may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What every payload begins with, so that the listener knows it; a tag follows.
+/// Beginning of every payload, so that the listener knows it; a tag follows.
 pub(crate) const SIGN: &[u8] = b"CONVOY-FENCE-TEST/";
 const TAG_LEN: usize = 8;
 
@@ -69,7 +69,7 @@ impl Space {
         })
     }
 
-    /// What a command of ip(8) prints; it must succeed.
+    /// Output of a command of ip(8); it must succeed.
     #[track_caller]
     pub(crate) fn ip(&self, words: &str) -> String {
         self.command("ip", words).unwrap_or_else(|error| panic!("ip {words}: {error}"))
@@ -94,7 +94,7 @@ impl Space {
     }
 }
 
-/// Where packets come from.
+/// Origin of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Door {
     Lan,
@@ -117,7 +117,7 @@ pub(crate) struct World {
     pub(crate) lan: Space,
     pub(crate) wire: Space,
     pub(crate) listener: Listener,
-    /// What the gateway's own packets bear.
+    /// Mark of the gateway's own packets.
     pub(crate) mark: u32,
 }
 
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Whether a datagram of each of these arrives on the wire in clear; all senders have been heard
+    /// True if a datagram of each of these arrives on the wire in clear; all senders have been heard
     /// when this returns.
     pub(crate) fn leaves(&self, sender: &Sender, to: &str) -> bool {
         let tag = self.listener.tag();
@@ -270,7 +270,7 @@ impl World {
         });
     }
 
-    /// What the host's rules, routes and packet filter look like.
+    /// State of the host's rules, routes and packet filter, as text.
     pub(crate) fn picture(&self) -> Vec<String> {
         let mut picture = Vec::new();
         for words in ["-4 rule", "-6 rule", "-4 route show table all", "-6 route show table all"] {
@@ -519,7 +519,7 @@ impl Tun {
         Some(packet)
     }
 
-    /// Whether a datagram with this tag comes out.
+    /// True if a datagram with this tag comes out.
     pub(crate) fn brings(&mut self, tag: &[u8]) -> bool {
         let wanted = [SIGN, tag].concat();
         let begun = Instant::now();

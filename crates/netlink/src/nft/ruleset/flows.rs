@@ -1,4 +1,4 @@
-//! Which rules need packets to be tracked as flows (conntrack).
+//! Search for rules that need packets to be tracked as flows (conntrack).
 
 use netlink_packet_netfilter::nftables::Expressions;
 
@@ -35,7 +35,7 @@ const TARGETS: [&str; 10] = [
 const OBJECT_TYPE: u16 = 1;
 const OBJECTS: [u32; 5] = [3, 5, 7, 9, 10];
 
-/// Whether a step of a rule needs flows. One that is not known may.
+/// True if a step of a rule needs flows. One that is not known may.
 pub(super) fn are_needed(expression: &Expressions) -> bool {
     let (kind, attributes) = match expression {
         Expressions::Other { expression_type, attributes } => {

@@ -8,11 +8,12 @@ use convoy_crypto::{
 };
 use convoy_engine::front::Sharing;
 use convoy_io::{Port, mem};
+use convoy_ipsec::clock::Now;
 use convoy_ipsec::lifetime::Lifetime;
-use convoy_ipsec::pipeline::{Now, PipelineConfig};
+use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, WorkerId,
+    ReqId, SaSlot, SaSpec, Shared, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -22,7 +23,7 @@ use convoy_packet::{Arena, Burst, Frame, FrameSize, InterfaceId, Pool};
 use convoy_runtime::{EngineChoice, Surroundings, WireMatch, WirePort, Worker, WorkerPorts};
 use convoy_wire::{Ipv4Repr, Prefix, Protocol, SeqNum, Spi, Tos, udp::UdpRepr};
 
-/// Which of the two gateways.
+/// One of the two gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     A,
@@ -113,16 +114,22 @@ pub fn snapshot_of_suites(
         let slot = SaSlot(i.into());
         let worker = WorkerId(owner(i));
         let outbound = OutboundSpec {
-            name: format!("out {i}").into(),
-            spi: spi(side, i),
-            reqid: ReqId(i.into()),
-            named: None,
-            serial: 0,
-            protocol: IpsecProtocol::Esp,
-            mode: Mode::Tunnel,
-            endpoints,
-            encap: None,
-            esn: true,
+            sa: SaSpec {
+                name: format!("out {i}").into(),
+                spi: spi(side, i),
+                reqid: ReqId(i.into()),
+                named: None,
+                serial: 0,
+                protocol: IpsecProtocol::Esp,
+                mode: Mode::Tunnel,
+                endpoints,
+                encap: None,
+                esn: true,
+                salt: [i; 4].into(),
+                lifetime,
+                worker,
+                counters: Shared::default(),
+            },
             outer: OuterHeader {
                 df: DfPolicy::Copy,
                 dscp: DscpPolicy::Copy,
@@ -133,34 +140,32 @@ pub fn snapshot_of_suites(
             path_mtu: 1500,
             pad_to: 0,
             dummy_every: None,
-            salt: [i; 4].into(),
-            key: Arc::new(seal(key(side, i))),
-            lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
-            lifetime,
-            worker,
-            counters: Arc::default(),
+            key: Arc::new(seal(key(side, i))).into(),
+            lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)).into(),
         };
         snapshot.add_outbound(slot, Arc::new(outbound)).unwrap();
         let inbound = InboundSpec {
-            name: format!("in {i}").into(),
-            spi: spi(side.other(), i),
-            reqid: ReqId(i.into()),
-            named: None,
-            serial: 0,
-            protocol: IpsecProtocol::Esp,
-            mode: Mode::Tunnel,
-            endpoints,
+            sa: SaSpec {
+                name: format!("in {i}").into(),
+                spi: spi(side.other(), i),
+                reqid: ReqId(i.into()),
+                named: None,
+                serial: 0,
+                protocol: IpsecProtocol::Esp,
+                mode: Mode::Tunnel,
+                endpoints,
+                encap: None,
+                esn: true,
+                salt: [i; 4].into(),
+                lifetime,
+                worker,
+                counters: Shared::default(),
+            },
             from_peer_only: false,
-            encap: None,
-            esn: true,
             ecn: true,
             replay_window: 4096,
             interface: InterfaceId(0),
-            salt: [i; 4].into(),
-            key: Arc::new(open(key(side.other(), i))),
-            lifetime,
-            worker,
-            counters: Arc::default(),
+            key: Arc::new(open(key(side.other(), i))).into(),
         };
         snapshot.add_inbound(slot, Arc::new(inbound)).unwrap();
     }

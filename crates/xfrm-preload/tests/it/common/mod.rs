@@ -104,7 +104,7 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// What the library told the server.
+/// Message from the library to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Bind {
@@ -141,7 +141,7 @@ struct State {
     policies: Vec<Policy>,
     told: Vec<Told>,
     requests: usize,
-    /// What exempts sockets from policies, if it is another mark than usual.
+    /// Mark that exempts sockets from policies, if it is another one than usual.
     mark: Option<[u32; 2]>,
     /// So many questions for it are not answered.
     ignored: usize,

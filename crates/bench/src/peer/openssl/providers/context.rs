@@ -307,7 +307,7 @@ impl Context {
         unsafe { control(self.raw, what, len, data.cast()) }
     }
 
-    /// Why the last call was refused.
+    /// Reasons of the last refusal.
     #[must_use]
     pub fn errors(&self) -> String {
         self.cipher.side.errors()

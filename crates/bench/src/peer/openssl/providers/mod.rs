@@ -184,7 +184,7 @@ impl Cipher {
         self.key_len
     }
 
-    /// Whether it seals several records of TLS in one call.
+    /// True if it seals several records of TLS in one call.
     #[must_use]
     pub fn has_multiblock(&self) -> bool {
         /// `EVP_CIPH_FLAG_TLS1_1_MULTIBLOCK`.

@@ -11,7 +11,7 @@ use convoy_runtime::pin_current_thread;
 use super::{TlsArgs, raise_limit};
 use crate::exit::{Exit, Stop};
 
-/// How long a load process waits for its server.
+/// Time that a load process waits for its server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Is a load process.

@@ -2,7 +2,7 @@
 
 use convoy_bench::peer::libssl::Version;
 use convoy_bench::tls::job::Cipher;
-use convoy_bench::tls::server::{Certificate, Way};
+use convoy_bench::tls::server::{Certificate, TlsConfig};
 use convoy_bench::tls::study::Plan;
 
 use super::TlsArgs;
@@ -15,13 +15,13 @@ const DUEL: u64 = 1 << 26;
 const STUDY: [&str; 2] = ["AES128-SHA", "AES128-GCM-SHA256"];
 
 /// A way to serve with a suite: encrypt-then-MAC off, as the study had it.
-fn way(name: &str, certificate: Certificate, buffer_kib: usize) -> Way {
+fn way(name: &str, certificate: Certificate, buffer_kib: usize) -> TlsConfig {
     let version = if name.starts_with("TLS_") { Version::Tls13 } else { Version::Tls12 };
     let cipher = Cipher { name: name.to_owned(), version, encrypt_then_mac: false };
-    Way { cipher, certificate, buffer_kib }
+    TlsConfig { cipher, certificate, buffer_kib }
 }
 
-fn with_etm(mut way: Way) -> Way {
+fn with_etm(mut way: TlsConfig) -> TlsConfig {
     way.cipher.encrypt_then_mac = true;
     way
 }
@@ -29,8 +29,8 @@ fn with_etm(mut way: Way) -> Way {
 /// The grid that the options ask for, with `workers` where they name none.
 pub(super) fn plan(args: &TlsArgs, workers: Vec<usize>) -> Plan {
     use Certificate::{Ecdsa, Rsa};
-    let mut ways: Vec<Way> = STUDY.map(|name| way(name, Rsa, 16)).into();
-    let mut place = |way: Way| {
+    let mut ways: Vec<TlsConfig> = STUDY.map(|name| way(name, Rsa, 16)).into();
+    let mut place = |way: TlsConfig| {
         let found = ways.iter().position(|known| *known == way);
         found.unwrap_or_else(|| {
             ways.push(way);

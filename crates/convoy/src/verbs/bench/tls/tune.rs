@@ -10,7 +10,7 @@ struct Setting {
     /// Its name for `sysctl`.
     name: &'static str,
     wanted: &'static str,
-    /// What happens without.
+    /// Consequence of a lower value.
     why: &'static str,
 }
 
@@ -37,7 +37,7 @@ impl Setting {
         format!("/proc/sys/{}", self.name.replace('.', "/"))
     }
 
-    /// What it is now, if that is less than what is wanted.
+    /// Present value, if that is less than what is wanted.
     fn too_low(&self) -> Option<String> {
         let now = fs::read_to_string(self.path()).ok()?.trim().to_owned();
         let width = |text: &str| -> Option<i64> {
@@ -53,7 +53,7 @@ impl Setting {
     }
 }
 
-/// What would help, a line each.
+/// Settings that would help, a line each.
 pub(super) fn advice() -> Vec<String> {
     let line = |setting: &Setting| {
         let now = setting.too_low()?;
@@ -85,7 +85,7 @@ impl Tuned {
         Ok(tuned)
     }
 
-    /// What was changed, a line each.
+    /// Changed settings, a line each.
     pub(super) fn lines(&self) -> Vec<String> {
         let now = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let line = |(name, path, before): &(&str, String, String)| {

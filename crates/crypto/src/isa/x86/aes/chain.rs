@@ -20,9 +20,9 @@ use crate::block::{Block, ROUND_KEYS, RoundKeys};
 /// Most lanes that chains have.
 pub(super) const LANES: usize = 16;
 
-/// What chains do with blocks.
+/// Use that chains make of blocks.
 pub(super) trait Access {
-    /// Whether states are stored over the blocks.
+    /// True if states are stored over the blocks.
     const WRITES: bool;
 }
 
@@ -83,11 +83,11 @@ pub(super) struct Start<'k, A> {
     /// Its first piece, which is not empty.
     pub(super) piece: Piece<'k, A>,
     pub(super) keys: &'k RoundKeys,
-    /// What is added to the first block.
+    /// State that is added to the first block.
     pub(super) state: B,
 }
 
-/// Where packets come from, and where they go.
+/// Source of packets, and receiver of their final states.
 pub(super) trait Feed<'k> {
     type Access: Access;
 
@@ -103,7 +103,7 @@ pub(super) trait Feed<'k> {
 
 /// The round keys of all lanes.
 pub(super) trait LaneKeys<'k, W: Gather> {
-    /// Whether registers are left to hold some keys throughout a run: where all come from memory,
+    /// True if registers are left to hold some keys throughout a run: where all come from memory,
     /// loads take longer than the rounds.
     const HELD: bool = false;
 
@@ -289,11 +289,11 @@ impl<'k, L: Lanes, F: Feed<'k>> Run<'_, 'k, L, F> {
     }
 }
 
-/// What is in the lanes. Time counts the blocks that each lane has gone through since the start.
+/// State of the lanes. Time counts the blocks that each lane has gone through since the start.
 struct Current<'k, A, const N: usize> {
-    /// Where each lane's block of time zero would be.
+    /// Address that each lane's block of time zero would have.
     at: [*mut [u8; 16]; N],
-    /// When each lane's blocks end; never, if it has none.
+    /// Time at which each lane's blocks end; never, if it has none.
     until: [usize; N],
     borrow: PhantomData<Piece<'k, A>>,
 }

@@ -21,7 +21,7 @@ use crate::isa::x86::{
     tables::{Sum, Tables, late_round_keys},
     token::Task,
 };
-use crate::pass::gcm_parts::Way;
+use crate::pass::gcm_parts::PartOperation;
 
 /// Registers in a group.
 const GROUP: usize = 8;
@@ -212,11 +212,11 @@ pub(super) struct Part<'p> {
     pub(super) tables: &'p Tables,
     /// The first block's counter block.
     pub(super) counter: &'p [u8; 16],
-    pub(super) way: Way,
+    pub(super) operation: PartOperation,
     pub(super) data: &'p mut [u8],
     /// Once more times H, before and after.
     pub(super) hash: &'p mut [u8; 16],
-    /// Where the key stream of a last block goes that is not whole.
+    /// Room for the key stream of a last block that is not whole.
     pub(super) keystream: &'p mut [u8; 16],
 }
 
@@ -225,7 +225,7 @@ impl<L: Widest<W: Hashing>> Task<L> for Part<'_> {
 
     #[inline(always)]
     fn run(self, l: L) {
-        if self.way == Way::Seal {
+        if self.operation == PartOperation::Seal {
             run::<_, true>(l.widest(), self);
         } else {
             run::<_, false>(l.widest(), self);
@@ -242,7 +242,11 @@ fn run<W: Hashing, const SEAL: bool>(w: W, part: Part<'_>) {
         counter: w.repeat(l.reverse(l.load(part.counter))),
         hash: l.reverse(l.load(part.hash)),
         sums: w.zero(),
-        added: if part.way == Way::Ahead { w.zero() } else { w.repeat(l.load(&[0xff; 16])) },
+        added: if part.operation == PartOperation::Ahead {
+            w.zero()
+        } else {
+            w.repeat(l.load(&[0xff; 16]))
+        },
     };
     let mut rest = if part.data.len() < LONG {
         m.groups::<GROUP, SEAL, false>(part.data)
@@ -259,7 +263,7 @@ fn run<W: Hashing, const SEAL: bool>(w: W, part: Part<'_>) {
     l.store(part.hash, l.reverse(m.hash));
 }
 
-/// What changes throughout a part, and what does not.
+/// State of a part: constants, and values that change from group to group.
 struct Message<'t, W: Width> {
     w: W,
     tables: &'t Tables,

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::block::{Block, RoundKeys};
 
-/// Where a lane's message is put together, as far as it does not lie ready in memory.
+/// Memory in which a lane's message is put together, as far as it does not lie ready in memory.
 pub(super) struct Scratch<const HEAD: usize> {
     pub(super) head: [Cell<[u8; 16]>; HEAD],
     pub(super) tail: [Cell<[u8; 16]>; TAIL],
@@ -74,7 +74,7 @@ pub(super) fn run<'k, L: Widest, M: Messages<'k, HEAD>, const HEAD: usize>(
     }
 }
 
-/// What is left of the message in a lane.
+/// Rest of the message in a lane.
 struct Lane<'s> {
     number: u8,
     body: &'s [[u8; 16]],

@@ -21,7 +21,7 @@ use crate::{
     KeyBits, MacAlg,
     block::{CbcMacKey, RoundKeys},
     isa::x86::{Kernel, Tables},
-    pass::{CbcMacJob, CcmJob, CipherJob, GcmState, gcm_parts::Way},
+    pass::{CbcMacJob, CcmJob, CipherJob, GcmState, gcm_parts::PartOperation},
 };
 
 /// Does `$task` with the features of the tier that `$kernel` proves. Of AVX2 these modes have no use.
@@ -87,12 +87,12 @@ impl Kernel {
         self,
         tables: &Tables,
         counter: &[u8; 16],
-        way: Way,
+        operation: PartOperation,
         data: &mut [u8],
         state: &mut GcmState,
     ) {
         let GcmState { hash, keystream, .. } = state;
-        enter!(self, gcm_parts::Part { tables, counter, way, data, hash, keystream });
+        enter!(self, gcm_parts::Part { tables, counter, operation, data, hash, keystream });
     }
 
     /// See [`Gcm::resume`](crate::pass::gcm_parts::Gcm::resume).

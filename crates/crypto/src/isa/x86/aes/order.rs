@@ -106,7 +106,7 @@ impl Order {
         all.get(..self.len).unwrap_or(all)
     }
 
-    /// Whether all packets have one key.
+    /// True if all packets have one key.
     #[inline(always)]
     pub(super) fn shared(&self) -> bool {
         self.shared

@@ -93,7 +93,7 @@ impl<L: Widest> Task<L> for CbcDecrypt<'_, '_> {
     }
 }
 
-/// What stays the same throughout a packet.
+/// Constants of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Stream<'k, W> {
     pub(super) w: W,

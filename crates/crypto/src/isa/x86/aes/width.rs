@@ -10,7 +10,7 @@ use crate::isa::x86::{
     token::{AesNi, Avx, Avx512, Vaes256, Vaes512},
 };
 
-/// What kernels do with registers of [`BLOCKS`](Self::BLOCKS) blocks.
+/// Instructions of kernels on registers of [`BLOCKS`](Self::BLOCKS) blocks.
 pub(super) trait Width: Copy {
     /// Instructions on single blocks.
     type L: Lanes;

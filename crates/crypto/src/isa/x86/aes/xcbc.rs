@@ -73,7 +73,7 @@ impl<'j, L: Lanes> Messages<'j, 0> for Jobs<'_, 'j, L> {
     }
 }
 
-/// What is added to a last block of `len` bytes: padding, and the key's block.
+/// Addend of a last block of `len` bytes: padding, and the key's block.
 #[inline(always)]
 fn masked<L: Lanes>(l: L, key: &CbcMacKey, len: usize) -> B {
     if len == 16 {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::pass::ChaChaJob;
 
-/// Where MACs of the list's packets go.
+/// MACs of the list's packets.
 pub(super) type Tags = [u128; GROUP];
 
 /// A message under way, or none.
@@ -45,7 +45,7 @@ pub(super) fn steps<W: Wide>(job: &ChaChaJob<'_>) -> usize {
 struct Queue<'a, 'j> {
     jobs: &'a [ChaChaJob<'j>],
     keys: &'a [Pad],
-    /// Which of the list's packets `jobs` begins with.
+    /// Place in the list of the packet that `jobs` begins with.
     first: usize,
     /// The next that is not under way.
     next: usize,
@@ -55,8 +55,8 @@ struct Queue<'a, 'j> {
 pub(super) struct Beside<'a, 'j> {
     queue: Queue<'a, 'j>,
     // No array: the compiler would keep it in memory.
-    a: Way<'a>,
-    b: Way<'a>,
+    a: ChainBlocks<'a>,
+    b: ChainBlocks<'a>,
 }
 
 impl<'a, 'j> Beside<'a, 'j> {
@@ -70,7 +70,7 @@ impl<'a, 'j> Beside<'a, 'j> {
         [a, b]: &'a mut [Chain; 2],
     ) -> Self {
         let queue = Queue { jobs, keys, first, next };
-        let (a, b) = (Way::resume(a, &queue), Way::resume(b, &queue));
+        let (a, b) = (ChainBlocks::resume(a, &queue), ChainBlocks::resume(b, &queue));
         Self { queue, a, b }
     }
 
@@ -82,7 +82,7 @@ impl<'a, 'j> Beside<'a, 'j> {
         self.queue.next
     }
 
-    /// Whether every MAC is computed.
+    /// True if every MAC is computed.
     #[inline(always)]
     pub(super) fn is_done(&self) -> bool {
         !self.a.chain.busy && !self.b.chain.busy && self.queue.job(self.queue.next).is_none()
@@ -116,18 +116,18 @@ impl<'a, 'j> Queue<'a, 'j> {
 }
 
 /// A chain with the blocks that are left to it.
-struct Way<'a> {
+struct ChainBlocks<'a> {
     chain: &'a mut Chain,
     left: &'a [[u8; 16]],
 }
 
-impl<'a> Way<'a> {
+impl<'a> ChainBlocks<'a> {
     #[inline(always)]
     fn resume(chain: &'a mut Chain, queue: &Queue<'a, '_>) -> Self {
         let job = queue.job(chain.job).filter(|_| chain.busy);
         let blocks = job.map_or(&[][..], |job| job.data.as_chunks().0);
         let left = blocks.get(chain.taken..).unwrap_or_default();
-        Way { chain, left }
+        ChainBlocks { chain, left }
     }
 
     #[inline(always)]

@@ -18,14 +18,14 @@ pub(super) const MAX_MESSAGES: usize = MAX_LANES / 2;
 /// costs a step, and each two steps in one save half of one.
 const PAIRS_FROM: usize = 8;
 
-/// What the messages of one run are made of.
+/// Parts of the messages of one run.
 struct Messages<'j> {
     aad: [&'j [u8]; MAX_MESSAGES],
     data: [&'j [u8]; MAX_MESSAGES],
     keys: [&'j [u8; 64]; MAX_MESSAGES],
 }
 
-/// Whether a packet's additional data make one block.
+/// True if a packet's additional data make one block.
 #[inline(always)]
 pub(super) fn fits(job: &ChaChaJob<'_>) -> bool {
     (1..=16).contains(&job.aad.len())

@@ -39,13 +39,13 @@ const fn front<W: Wide>() -> usize {
     pass::<W>() - BLOCK
 }
 
-/// Whether [`begin`] can do a message.
+/// True if [`begin`] can do a message.
 #[inline(always)]
 pub(super) fn fits<W: Wide>(job: &ChaChaJob<'_>) -> bool {
     job.aad.len() <= 16 || job.data.len() <= front::<W>()
 }
 
-/// Whether a message of a burst is done by itself: with 256 bits, from 8 KB on, that takes 7 to 15 % less time on
+/// True if a message of a burst is done by itself: with 256 bits, from 8 KB on, that takes 7 to 15 % less time on
 /// Zen 3. With 128 bits it never does; with 512 it was not measured.
 #[inline(always)]
 pub(super) fn fills_lanes<W: Wide>(job: &ChaChaJob<'_>) -> bool {
@@ -100,7 +100,7 @@ struct Text<'t> {
     data: &'t mut [u8],
 }
 
-/// What is secret and does not fit registers.
+/// Secrets that do not fit registers.
 struct Scratch {
     /// Keystream.
     pads: [[u8; BLOCK]; MAX_LANES],
@@ -283,7 +283,7 @@ impl<W> Shadow<W> for Idle {
 struct Beside<'a, 'd, W: Field> {
     mac: &'a mut Mac<W>,
     data: &'d [u8],
-    /// Those that are left, no more than there are double rounds.
+    /// Steps that are left, no more than there are double rounds.
     steps: usize,
 }
 

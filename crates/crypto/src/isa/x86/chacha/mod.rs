@@ -132,7 +132,7 @@ impl<W: Field> Task<W> for Keystream<'_> {
     }
 }
 
-/// What is secret and does not fit registers.
+/// Secrets that do not fit registers.
 struct Scratch {
     /// The first block of each packet's keystream, whose front is the key of its MAC.
     keys: [Pad; GROUP],
@@ -156,7 +156,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Which blocks of each packet are wanted.
+/// Blocks of each packet that are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
@@ -369,7 +369,7 @@ struct ByLength {
 }
 
 impl ByLength {
-    /// Those among the packets from `start` to `end`.
+    /// Sorts the packets from `start` to `end` whose MACs can be computed in lanes.
     // Never inlined: it is there once for all tiers.
     #[inline(never)]
     fn of(jobs: &[ChaChaJob<'_>], start: usize, end: usize) -> Self {
@@ -395,7 +395,7 @@ impl ByLength {
     }
 }
 
-/// How many MACs to compute in lanes: those that do not fit beside ChaCha20.
+/// Number of MACs to compute in lanes: those that do not fit beside ChaCha20.
 #[inline(never)]
 fn in_lanes<W: Wide>(jobs: &[ChaChaJob<'_>]) -> usize {
     let width = W::LANES / 2;

@@ -28,7 +28,7 @@ const NUMBERS: Longs = {
     Longs(words)
 };
 
-/// How far a list was worked through: the next packet, and the next of its blocks.
+/// Position in a list: the next packet, and the next of its blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) job: usize,
@@ -51,11 +51,11 @@ impl Place {
     }
 }
 
-/// What the lanes work on.
+/// Blocks that the lanes work on.
 pub(super) struct Blocks<'a> {
-    /// What keystream is added to, if the lanes have consecutive blocks, again and again.
+    /// Blocks that keystream is added to, if the lanes have consecutive blocks, again and again.
     run: &'a mut [[u8; BLOCK]],
-    /// What keystream is added to, otherwise; pads where fewer bytes are wanted, or none.
+    /// Blocks that keystream is added to, otherwise; pads where fewer bytes are wanted, or none.
     targets: [&'a mut [u8; BLOCK]; MAX_LANES],
     /// The first lanes on pads, and what each is for.
     short: [Option<(usize, &'a mut [u8])>; MAX_LANES],
@@ -241,7 +241,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// What is done beside the rounds: after the first and after the second half of each double round.
+/// Work beside the rounds: after the first and after the second half of each double round.
 pub(super) trait Shadow<W> {
     fn first(&mut self, w: W);
     fn second(&mut self, w: W);

@@ -18,7 +18,7 @@ use crate::{
 /// A MAC's key, additional data and data.
 type Message = ([u8; 32], Vec<u8>, Vec<u8>);
 
-/// Which code computes MACs.
+/// Code that computes MACs.
 #[derive(Clone, Copy, Debug)]
 enum How {
     /// In general registers, two messages at a time.

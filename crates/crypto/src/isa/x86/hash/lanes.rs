@@ -26,7 +26,7 @@ const LONG: usize = 255;
 
 /// A hash on some messages at once. `B` is the bytes of a block.
 pub(super) trait Engine<const B: usize>: Copy {
-    /// Whether words lie in memory with their last byte first.
+    /// True if words lie in memory with their last byte first.
     const LITTLE_ENDIAN: bool = false;
     /// Chaining values of all lanes.
     type State: Copy;
@@ -198,17 +198,17 @@ impl<const B: usize> Tail<B> {
     }
 }
 
-/// What every lane is doing. Time counts the blocks that all lanes have taken in.
+/// State of every lane. Time counts the blocks that all lanes have taken in.
 struct Lanes<'j, const B: usize, const L: usize> {
     /// The job, by its number.
     job: [u8; L],
-    /// Where the message's block of time zero would be.
+    /// Address that the message's block of time zero would have.
     message: [*const [u8; B]; L],
-    /// When the tail comes.
+    /// Time at which the tail comes.
     turn: [usize; L],
-    /// Where the tail's block of time zero would be.
+    /// Address that the tail's block of time zero would have.
     tail: [*const [u8; B]; L],
-    /// When the job ends; idle lanes have no end.
+    /// Time at which the job ends; idle lanes have no end.
     until: [usize; L],
     messages: PhantomData<&'j [u8]>,
 }
@@ -265,13 +265,13 @@ impl<'j, const B: usize, const L: usize> Lanes<'j, B, L> {
         }
     }
 
-    /// When the next lane ends.
+    /// Time at which the next lane ends.
     #[inline(always)]
     fn end(&self) -> usize {
         self.until.iter().fold(NEVER, |least, &until| least.min(until))
     }
 
-    /// Where blocks of lanes lie, at time zero, and until when, at most until `end`. `mixed` is room
+    /// Addresses of lanes' blocks, at time zero, and the time until which they hold, at most `end`. `mixed` is room
     /// for lanes of which some have turned to their tails.
     #[inline(always)]
     fn heads<'h>(

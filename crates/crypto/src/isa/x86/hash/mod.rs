@@ -128,12 +128,12 @@ impl HashKernel {
         true
     }
 
-    /// Whether a burst of so many messages goes through the SHA extensions, two at a time.
+    /// True if a burst of so many messages goes through the SHA extensions, two at a time.
     pub(crate) fn takes_two(self, messages: usize) -> bool {
         self.sha_ni.is_some_and(|(_, most)| messages <= most)
     }
 
-    /// Whether [`blocks`](Self::blocks) does anything, for SHA-1 and SHA-256.
+    /// True if [`blocks`](Self::blocks) does anything, for SHA-1 and SHA-256.
     pub(crate) fn takes_blocks(self) -> bool {
         self.sha_ni.is_some()
     }

@@ -15,7 +15,7 @@ pub(super) trait Hash<W: Words> {
     const WORDS: usize;
     /// Words of the shortest digest that is cut from the last chaining value.
     const SHORTEST: usize;
-    /// Whether words lie in memory with their last byte first.
+    /// True if words lie in memory with their last byte first.
     const LITTLE_ENDIAN: bool = false;
 
     /// Takes in a block of each lane.

@@ -70,7 +70,7 @@ fn store(state: &mut [u8; 64], index: usize, piece: B) {
     }
 }
 
-/// What [`Engine::copy_some`] demands.
+/// Implements [`Engine::copy_some`].
 #[inline(always)]
 fn copy_some(from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
     let (whole, rest) = from.as_chunks::<16>();
@@ -117,7 +117,7 @@ macro_rules! each_lane {
 }
 pub(in super::super) use each_lane;
 
-/// What engines do with chaining values that lie in memory one after another, in the first rows.
+/// Methods of engines for chaining values that lie in memory one after another, in the first rows.
 macro_rules! parked_in_rows {
     () => {
         #[inline(always)]
@@ -177,7 +177,7 @@ pub(in super::super) trait Single: Copy {
     fn store_one(self, state: Pair, to: &mut [u8; 64]);
 }
 
-/// What is done beside a hash.
+/// Work that is done beside a hash.
 pub(in super::super) trait Beside {
     /// The share that comes behind this step of so many. `hash` is a part of the hash under way: what
     /// both pass through stays in this order.

@@ -187,7 +187,7 @@ macro_rules! put {
     }};
 }
 
-/// How pieces of lanes `$lane`, `$lane + $step` and so on make a register, and the other way round.
+/// Makes a register of pieces of lanes `$lane`, `$lane + $step` and so on, and the other way round.
 macro_rules! pieces {
     (load x, $rows:ident, $lane:expr, $step:expr, $index:expr) => {
         piece!($rows, $lane, $index)
@@ -453,7 +453,7 @@ static BIT: [u8; 32] = {
     bit
 };
 
-/// What [`Words::copy_some`] demands, sixteen bytes at a time. All that is soon loaded is stored as it
+/// Implements [`Words::copy_some`], sixteen bytes at a time. All that is soon loaded is stored as it
 /// will be loaded: processors hand stores on to loads only if one store has all that is wanted.
 #[inline(always)]
 fn copy_some<const B: usize>(

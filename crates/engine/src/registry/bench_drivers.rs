@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cpu, Tier};
 
-use crate::registry::{Driver, algorithm};
+use super::{Driver, algorithm};
 use null::Null;
 use two_pass::TwoPass;
 

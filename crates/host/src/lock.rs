@@ -8,11 +8,12 @@ use std::ops::Deref;
 /// Closing alone does not end it: a process that was just started has copies of all descriptors until it
 /// runs its program, and a lock lasts as long as any copy.
 #[derive(Debug)]
-pub(crate) struct Lockable(File);
+pub struct Lockable(File);
 
 impl Lockable {
     /// Takes a file that nobody has locked through the same descriptor.
-    pub(crate) fn new(file: File) -> Self {
+    #[must_use]
+    pub fn new(file: File) -> Self {
         Self(file)
     }
 }

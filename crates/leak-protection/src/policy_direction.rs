@@ -1,8 +1,8 @@
-//! Which way packets go, as policies have it.
+//! Direction of packets, as policies have it.
 
-/// Which packets a policy means: `out`, `in` or `fwd`. Each way has prefixes of its own.
+/// Group of packets that a policy means: `out`, `in` or `fwd`. Each way has prefixes of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum PolicyDirection {
     /// Packets that leave, whether this host sends or forwards them.
     Out,
     /// Packets for this host that come in in clear.
@@ -11,7 +11,7 @@ pub enum Way {
     Forward,
 }
 
-impl Way {
+impl PolicyDirection {
     /// All of them, in the order of their sets.
     pub const ALL: [Self; 3] = [Self::Out, Self::In, Self::Forward];
 

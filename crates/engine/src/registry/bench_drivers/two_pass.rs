@@ -94,7 +94,7 @@ impl Key {
         Some(Self { counter, hash, icv: suite.icv_bytes() })
     }
 
-    /// How a job ends; nothing if it cannot be done.
+    /// Does a job and returns its status; `None` if it cannot be done.
     fn run(&self, job: &mut Job) -> Option<Status> {
         let start = job.text.start as usize;
         let end = start.checked_add(job.text.len as usize)?;

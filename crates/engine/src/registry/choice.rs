@@ -7,9 +7,9 @@
 use std::net::IpAddr;
 
 use convoy_crypto::{Cpu, Suite};
-use convoy_engine::registry::{Driver, Ready, Registry, RegistryError, Setting, algorithm};
 
-use crate::site::{Association, DriverRules};
+use super::rules::DriverRules;
+use super::{Driver, Ready, Registry, RegistryError, Setting, algorithm};
 
 /// The drivers of a gateway, and what is said of them.
 #[derive(Clone, Debug)]
@@ -47,12 +47,12 @@ impl Drivers {
         &self.registry
     }
 
-    /// The driver for an SA of the site file.
+    /// The driver for an SA of the site file, which may name one.
     ///
     /// # Errors
     /// [`RegistryError::NoDriver`] when none that may be used works for it.
-    pub fn for_association(&self, sa: &Association) -> Result<Ready, RegistryError> {
-        self.choose(sa.key.suite(), sa.driver.iter().map(|name| &**name))
+    pub fn for_site(&self, suite: Suite, named: Option<&str>) -> Result<Ready, RegistryError> {
+        self.choose(suite, named.into_iter())
     }
 
     /// The driver for an SA of an IKE daemon with this peer and interface identifier.
@@ -69,7 +69,7 @@ impl Drivers {
         self.choose(suite, matching.map(|rule| &*rule.driver))
     }
 
-    /// Whether SAs of its algorithm get this driver that name none.
+    /// True if SAs of its algorithm that name no driver get this one.
     #[must_use]
     pub fn is_chosen(&self, driver: &Driver) -> bool {
         let suite = algorithm::suites(driver.algorithm()).find(|suite| driver.takes(*suite));

@@ -1,0 +1,45 @@
+//! Policies that are changed, and changes that are refused.
+
+use convoy_ipsec::selector::Direction;
+use convoy_ipsec::spd::{self, PolicyAction};
+use convoy_xfrm::{Action, Errno, PolicyDirection};
+
+use super::tests::{add, decides, flow, kernel, outbound, policy, put};
+
+/// A site has a policy of the same packets and this priority.
+const TAKEN: u32 = 2000;
+
+#[test]
+fn a_change_that_is_refused_leaves_workers_what_they_have() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
+    let decided = || {
+        let picture = published.current();
+        picture.spd().lookup(Direction::Outbound, &flow(true)).unwrap()
+    };
+    let selector = published.current().spd().policy(decided().id).unwrap().selector;
+    let site = spd::Policy {
+        name: "site".into(),
+        priority: TAKEN,
+        direction: Direction::Outbound,
+        selector,
+        action: PolicyAction::Discard,
+    };
+    published.change(|picture| picture.spd_mut().insert(site).map(drop)).unwrap();
+    let (before, generation) = (decided(), published.generation());
+    let mut other = policy(PolicyDirection::Out, Action::Block, false);
+    other.info.priority = TAKEN;
+    let refusal = put(&mut kernel, other.clone()).unwrap_err();
+    assert_eq!(refusal.errno, Errno::EEXIST, "{refusal:?}");
+    assert_eq!(published.generation(), generation, "nothing was published");
+    assert_eq!(decided().id, before.id, "counts and hints of the policy stay");
+    // The SAs of the policy that stays are still its own, and the next change finds it.
+    assert!(matches!(decides(&published, Direction::Outbound), Some(PolicyAction::Protect { .. })));
+    let PolicyAction::Protect { reqid } = before.action else { panic!("{before:?}") };
+    assert!(published.current().outbound_for(reqid).is_some());
+    other.info.priority = TAKEN + 1;
+    put(&mut kernel, other).unwrap();
+    let picture = published.current();
+    assert_eq!(picture.spd().policies().count(), 2, "the site's, and one of the daemon");
+}

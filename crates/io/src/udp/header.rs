@@ -1,0 +1,6 @@
+//! Numbers of a UDP header.
+
+/// The protocol number of UDP.
+pub(super) const UDP: u8 = 17;
+/// Bytes of a UDP header.
+pub(super) const UDP_LEN: usize = 8;
