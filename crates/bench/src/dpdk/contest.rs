@@ -5,10 +5,10 @@ use convoy_runtime::EngineChoice;
 
 use super::options::{self, Driver};
 use super::printed::Printed;
-use super::program::{GatewayRun, Program, Run, RunError};
+use super::program::{Program, Run, RunError};
 use super::rounds::{Plan, RoundsError};
 use super::windows::{Bursts, beside_a_spinning_thread, middle};
-use super::{WINDOWS, saturated, secgw};
+use super::{BURST, WINDOWS, gateway, saturated, sealed, secgw};
 use crate::esp::rig::RigError;
 use crate::forward::gateway::Memory;
 use crate::maker::Maker;
@@ -50,6 +50,16 @@ impl Peer {
     pub const fn program(&self) -> &Program {
         match self {
             Self::Devices(program) | Self::Gateway(program) => program,
+        }
+    }
+
+    /// Number of processors that a run needs.
+    #[must_use]
+    pub const fn processors(&self) -> usize {
+        match self {
+            // The program's main thread spins on one of its own.
+            Self::Devices(_) => 2,
+            Self::Gateway(_) => 1,
         }
     }
 
@@ -123,6 +133,8 @@ struct Gateway {
     packets: Vec<Vec<Vec<u8>>>,
     memory: Memory,
     processor: usize,
+    /// Devices whose packets were looked at.
+    checked: Vec<Driver>,
 }
 
 impl Gateway {
@@ -141,7 +153,24 @@ impl Gateway {
             packets: packets.map_err(RoundsError::Program)?,
             memory,
             processor: plan.processors[0],
+            checked: Vec::new(),
         })
+    }
+
+    /// Checks, once for each device, what comes out of DPDK's gateway.
+    fn check(&mut self, driver: &Driver, go_on: &dyn Fn() -> bool) -> Result<(), RunError> {
+        if self.checked.contains(driver) {
+            return Ok(());
+        }
+        let longest = self.sizes.iter().copied().max().unwrap_or(0);
+        let longest = sealed::outer_bytes(self.suite, longest);
+        let arena = self.memory.of(longest, &EngineChoice::Inline).map_err(RigError::from)?;
+        let packets: Vec<_> = self.packets.iter().flat_map(|all| &all[..BURST]).cloned().collect();
+        let Self { program, suite, processor, .. } = self;
+        let run = gateway::Run { driver, suite: *suite, packets: &packets, processor: *processor };
+        program.check_sealed(&run, &mut arena.pool(), go_on)?;
+        self.checked.push(driver.clone());
+        Ok(())
     }
 }
 
@@ -160,9 +189,11 @@ impl Contest for Gateway {
     }
 
     fn device(&mut self, driver: &Driver, go_on: &dyn Fn() -> bool) -> Result<Measured, RunError> {
+        self.check(driver, go_on)?;
         let mut measured = Measured { version: None, library: None, values: Vec::new() };
         for packets in &self.packets {
-            let run = GatewayRun { driver, suite: self.suite, packets, processor: self.processor };
+            let Self { suite, processor, .. } = *self;
+            let run = gateway::Run { driver, suite, packets, processor };
             let (printed, mut windows) = self.program.pass(&run, go_on)?;
             (measured.version, measured.library) = (printed.version, printed.library);
             measured.values.push(middle(&mut windows));

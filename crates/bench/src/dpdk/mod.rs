@@ -6,12 +6,14 @@
 //! values of one round. DPDK's gateway `ipsec-secgw` and Convoy's worker are set beside each other the same way.
 
 pub mod contest;
+mod gateway;
 pub mod options;
 pub mod printed;
 pub mod program;
 pub mod report;
 pub mod rounds;
 mod saturated;
+mod sealed;
 pub mod secgw;
 mod windows;
 

@@ -11,7 +11,7 @@ use convoy_crypto::Suite;
 
 use super::options::{self, Driver};
 use super::printed::{Printed, Window};
-use super::{BURST, PACKETS, WINDOWS, secgw};
+use super::{BURST, PACKETS, WINDOWS};
 use crate::esp::rig::RigError;
 
 /// Name of the program that measures devices.
@@ -26,8 +26,8 @@ const FOLDERS: [&str; 2] = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"];
 /// A run came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The program is not there.
-    #[error("{program} is not here ({error}); {mend}")]
+    /// The program is not there, or cannot be run.
+    #[error("{program} cannot be started ({error}); {mend}")]
     Missing {
         /// Name of the program.
         program: String,
@@ -89,30 +89,17 @@ pub struct Run<'a> {
     pub processors: [usize; 2],
 }
 
-/// A run of the gateway.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GatewayRun<'a> {
-    pub(super) driver: &'a Driver,
-    pub(super) suite: Suite,
-    /// Packets that come over and over.
-    pub(super) packets: &'a [Vec<u8>],
-    pub(super) processor: usize,
-}
-
 impl Program {
     /// The program that measures devices: that at `path`, or the one that is installed.
     #[must_use]
     pub fn devices(path: Option<&Path>) -> Self {
-        let path = path.map_or_else(|| PathBuf::from(DEVICES), Path::to_owned);
         let mend = "install it (Debian and Ubuntu: apt install dpdk librte-meta-crypto), or name it with --program PATH";
-        Self { path, name: DEVICES, mend }
+        Self::new(path.unwrap_or(Path::new(DEVICES)), DEVICES, mend)
     }
 
-    /// DPDK's gateway.
-    #[must_use]
-    pub fn gateway(path: &Path) -> Self {
-        let mend = "interop/secgw/build.sh makes one, and prints where it is";
-        Self { path: path.to_owned(), name: secgw::NAME, mend }
+    /// The program at `path`, with words on the way to get it.
+    pub(super) fn new(path: &Path, name: &'static str, mend: &'static str) -> Self {
+        Self { path: path.to_owned(), name, mend }
     }
 
     /// Its name.
@@ -131,49 +118,33 @@ impl Program {
             .ok_or_else(|| self.wrong(format!("it has no options for {suite}")))?;
         let folder = tempfile::tempdir()?;
         let arguments = options::all(driver, &suite, texts, processors);
-        let text = self.printed(&arguments, folder.path(), go_on)?;
+        let text = self.printed(self.command(&arguments, folder.path()), go_on)?;
         let printed = Printed::parse(&text).map_err(|what| self.wrong(what))?;
         check(&printed.windows, texts).map_err(|what| self.wrong(what))?;
         Ok(printed)
     }
 
-    /// Runs the gateway to its end. Returns what it said of versions, and cycles per packet of [`WINDOWS`] windows.
-    pub(super) fn pass(
-        &self,
-        run: &GatewayRun<'_>,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<(Printed, Vec<f64>), RunError> {
-        let GatewayRun { driver, suite, packets, processor } = *run;
-        let configuration = secgw::configuration(suite)
-            .ok_or_else(|| self.wrong(format!("it has no options for {suite}")))?;
-        let folder = tempfile::tempdir()?;
-        let files = [configuration.into_bytes(), secgw::capture(packets)];
-        for (name, bytes) in secgw::FILES.iter().zip(files) {
-            fs::write(folder.path().join(name), bytes)?;
-        }
-        let arguments = secgw::arguments(driver, processor);
-        let text = self.printed(&arguments, folder.path(), go_on)?;
-        let printed = Printed::parse(&text).map_err(|what| self.wrong(what))?;
-        Ok((printed, secgw::windows(&text).map_err(|what| self.wrong(what))?))
-    }
-
-    const fn wrong(&self, what: String) -> RunError {
+    /// An error on its output.
+    pub(super) const fn wrong(&self, what: String) -> RunError {
         RunError::Table { program: self.name, what }
     }
 
-    /// Its output when it runs in `folder`.
-    fn printed(
-        &self,
-        arguments: &[String],
-        folder: &Path,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<String, RunError> {
-        let mut output = tempfile::tempfile()?;
+    /// A run of it in `folder`.
+    pub(super) fn command(&self, arguments: &[String], folder: &Path) -> Command {
         // A path is meant from here, a name from `PATH`.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let mut command = Command::new(path);
         command.args(arguments).current_dir(folder).envs(FOLDERS.map(|name| (name, folder)));
-        command.env(secgw::WINDOWS_VARIABLE, WINDOWS.to_string());
+        command
+    }
+
+    /// Its output when it has ended; `go_on` is asked meanwhile.
+    pub(super) fn printed(
+        &self,
+        mut command: Command,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<String, RunError> {
+        let mut output = tempfile::tempfile()?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
         let missing = |error| RunError::Missing {
             program: self.path.display().to_string(),

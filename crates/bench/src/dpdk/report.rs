@@ -49,14 +49,13 @@ impl Report {
             true => String::new(),
             false => format!(" in bursts of {BURST}"),
         };
+        let versions = match self.findings.versions() {
+            versions if versions.is_empty() => versions,
+            versions => versions + "; ",
+        };
         format!(
-            "convoy {}: {}\n{}; time-stamp counter {:.0} MHz; tier {}\n{}; windows of {PACKETS} packets{burst}, the middle one of {WINDOWS} in each round\n",
-            self.head.version,
-            self.head.command,
-            machine.cpu,
-            machine.tsc_mhz,
-            self.tier,
-            self.findings.versions()
+            "convoy {}: {}\n{}; time-stamp counter {:.0} MHz; tier {}\n{versions}windows of {PACKETS} packets{burst}, the middle one of {WINDOWS} in each round\n",
+            self.head.version, self.head.command, machine.cpu, machine.tsc_mhz, self.tier
         )
     }
 

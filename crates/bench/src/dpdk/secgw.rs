@@ -4,10 +4,12 @@
 //! card nor a kernel is in its figure. It has no way to say how long windows of packets take; `interop/secgw` adds that to
 //! its source.
 
+use std::net::Ipv4Addr;
+
 use convoy_crypto::{Cipher, HashAlg, IcvLen, Integrity, KeyBits, MacAlg, Suite};
 
+use super::PACKETS;
 use super::options::Driver;
-use super::{PACKETS, WINDOWS};
 
 /// Its name.
 pub const NAME: &str = "ipsec-secgw";
@@ -15,8 +17,23 @@ pub const NAME: &str = "ipsec-secgw";
 pub(super) const WINDOWS_VARIABLE: &str = "SECGW_WINDOWS";
 /// Names of its files.
 pub(super) const FILES: [&str; 2] = ["secgw.cfg", "packets.pcap"];
+/// Name of the file that [`Sink::Capture`] writes.
+pub(super) const SEALED: &str = "sealed.pcap";
+/// SPI of the SA that protects.
+pub(super) const SPI: u32 = 5;
+/// The tunnel's other end.
+pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(172, 16, 2, 5);
 /// An Ethernet header of IPv4 (IEEE 802.3), addresses that are local.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+
+/// The device that takes what comes out.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sink {
+    /// Forgets it.
+    Null,
+    /// Writes it to [`SEALED`].
+    Capture,
+}
 
 /// Its configuration: one SA in each direction, and policies for the networks of [`Shape`](crate::esp::site::Shape)'s first
 /// policy; none for suites that it does not have.
@@ -39,11 +56,11 @@ pub(super) fn configuration(suite: Suite) -> Option<String> {
     let (near, far) = ("10.0.0.0/28", "10.128.0.0/28");
     let any = "sport 0:65535 dport 0:65535";
     Some(format!(
-        "sp ipv4 out esp protect 5 pri 1 src {near} dst {far} {any}\n\
+        "sp ipv4 out esp protect {SPI} pri 1 src {near} dst {far} {any}\n\
          sp ipv4 in esp protect 105 pri 1 src {far} dst {near} {any}\n\
-         sa out 5 {algorithms} mode ipv4-tunnel src 172.16.1.5 dst 172.16.2.5\n\
-         sa in 105 {algorithms} mode ipv4-tunnel src 172.16.2.5 dst 172.16.1.5\n\
-         rt ipv4 dst 172.16.2.5/32 port 1\n\
+         sa out {SPI} {algorithms} mode ipv4-tunnel src 172.16.1.5 dst {PEER}\n\
+         sa in 105 {algorithms} mode ipv4-tunnel src {PEER} dst 172.16.1.5\n\
+         rt ipv4 dst {PEER}/32 port 1\n\
          rt ipv4 dst {near} port 0\n"
     ))
 }
@@ -84,21 +101,25 @@ pub(super) fn capture(packets: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// All arguments of a run on one processor, with [`FILES`] in its folder; outbound, by the path of `librte_ipsec`.
-pub(super) fn arguments(driver: &Driver, processor: usize) -> Vec<String> {
+pub(super) fn arguments(driver: &Driver, processor: usize, sink: Sink) -> Vec<String> {
+    let sink = match sink {
+        Sink::Null => "net_null0,no-rx=1".to_owned(),
+        Sink::Capture => format!("net_pcap1,tx_pcap={SEALED}"),
+    };
     let [configuration, capture] = FILES;
     let words = format!(
         "--no-huge -m 1024 --no-pci --no-telemetry --no-shconf -v --lcores 0@{processor} --vdev {driver}0 \
-         --vdev net_pcap0,rx_pcap={capture},infinite_rx=1 --vdev net_null0,no-rx=1 \
+         --vdev net_pcap0,rx_pcap={capture},infinite_rx=1 --vdev {sink} \
          -- -p 0x3 -P -u 0x2 --mtu 1600 --config (0,0,0),(1,0,0) -f {configuration} -w 0 -l"
     );
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Cycles per packet of each window, as the patch has them printed.
+/// Cycles per packet of each of `count` windows, as the patch has them printed.
 ///
 /// # Errors
 /// The fault of the rows.
-pub fn windows(text: &str) -> Result<Vec<f64>, String> {
+pub fn windows(text: &str, count: usize) -> Result<Vec<f64>, String> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("window,"));
     let window = |row: &str| {
         let wrong = || format!("no row of its windows: {row}");
@@ -109,17 +130,18 @@ pub fn windows(text: &str) -> Result<Vec<f64>, String> {
     };
     let windows = rows.map(window).collect::<Result<Vec<f64>, _>>()?;
     match windows.len() {
-        WINDOWS => Ok(windows),
+        found if found == count => Ok(windows),
         0 => Err(format!(
             "it timed no windows: build it with interop/secgw/build.sh, which adds that to its source"
         )),
-        other => Err(format!("it timed {other} windows instead of {WINDOWS}")),
+        other => Err(format!("it timed {other} windows instead of {count}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dpdk::WINDOWS;
 
     fn of(suite: &str) -> Option<String> {
         configuration(suite.parse().unwrap())
@@ -167,7 +189,7 @@ mod tests {
     #[test]
     fn windows_are_read_and_their_absence_is_told() {
         let rows = "entering main loop\n".to_owned() + &"window,1040,2080\n".repeat(WINDOWS);
-        assert_eq!(windows(&rows).unwrap(), [2.0; WINDOWS]);
+        assert_eq!(windows(&rows, WINDOWS).unwrap(), [2.0; WINDOWS]);
         for (text, said) in [
             ("Bye...", "interop/secgw/build.sh"),
             ("window,1024,2048", "timed 1 windows instead of"),
@@ -175,7 +197,7 @@ mod tests {
             ("window,1024,fast", "no row of its windows"),
             ("window,1024", "no row of its windows"),
         ] {
-            let error = windows(text).unwrap_err();
+            let error = windows(text, WINDOWS).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
     }

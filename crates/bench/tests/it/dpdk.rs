@@ -11,7 +11,7 @@ use convoy_bench::dpdk::rounds::{Findings, Plan, RoundsError, measure};
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::results::fields::Value;
 use convoy_bench::results::head::Head;
-use convoy_bench::results::{Name, Results};
+use convoy_bench::results::{LeftOut, Name, Results};
 use convoy_crypto::Cpu;
 
 /// Output of version 22.11.11.
@@ -120,16 +120,16 @@ fn a_device_that_cannot_take_part_is_named_with_the_programs_words() {
 fn gateways_take_turns_with_the_same_packets() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/secgw.sh");
     let peer = Peer::Gateway(Program::gateway(&path));
-    let plan = Plan { peer, rounds: 2, ..plan(&["crypto_openssl", "crypto_aesni_gcm"]) };
+    let drivers = ["crypto_openssl", "crypto_aesni_gcm", "crypto_null"];
+    let plan = Plan { peer, rounds: 2, ..plan(&drivers) };
     let mut findings = Findings::default();
     measure(&plan, &mut findings, &|| true, &mut |_| {}).unwrap();
-    // AES-GCM is not asked for other suites, and the other device is not there.
-    assert_eq!(findings.left_out.len(), 2, "{findings:?}");
-    let why = &findings.left_out[0].why;
-    assert!(
-        why.contains("required RX offloads") && why.contains("interop/secgw/build.sh"),
-        "{why}"
-    );
+    // AES-GCM is not asked for other suites, one device is not there, and nothing comes out with another.
+    let whys: Vec<&str> = findings.left_out.iter().map(|one| &*one.why).collect();
+    let [no_device, nothing, _, _] = whys[..] else { panic!("{whys:?}") };
+    assert!(no_device.contains("required RX offloads"), "{no_device}");
+    assert!(no_device.contains("interop/secgw/build.sh"), "{no_device}");
+    assert!(nothing.ends_with("it sent no packet of 156 bytes"), "{nothing}");
     let report = Report { head: Head::now(), tier: plan.tier, is_of_gateways: true, findings };
     let results = report.results();
     let read = Results::parse(results.to_json().unwrap().as_bytes()).unwrap();
@@ -141,9 +141,19 @@ fn gateways_take_turns_with_the_same_packets() {
         assert!(point.series[0].summary.median > 1.0 && point.ratios.len() == 1, "{point:?}");
     }
     assert!(report.head().contains("windows of 1024 packets, the middle"), "{}", report.head());
-    let missing = Plan { peer: Peer::Gateway(Program::gateway(Path::new("/nowhere"))), ..plan };
-    let error = measure(&missing, &mut Findings::default(), &|| true, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("interop/secgw/build.sh makes one"), "{error}");
+    // A file that is not there, and one that is no program.
+    for path in ["/nowhere", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")] {
+        let none = Plan { peer: Peer::Gateway(Program::gateway(Path::new(path))), ..plan.clone() };
+        let error = measure(&none, &mut Findings::default(), &|| true, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("interop/secgw/build.sh makes one"), "{error}");
+    }
+    // Another program.
+    let other = Plan { peer: Peer::Gateway(Program::gateway(Path::new("true"))), ..plan };
+    let mut findings = Findings::default();
+    measure(&other, &mut findings, &|| true, &mut |_| {}).unwrap();
+    let is_told = |one: &LeftOut| one.why.contains("timed no windows: build it with interop/secgw");
+    assert!(findings.points.is_empty() && findings.left_out.iter().all(is_told), "{findings:?}");
+    assert_eq!(findings.left_out.len(), 5);
 }
 
 #[test]

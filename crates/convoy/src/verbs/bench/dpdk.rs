@@ -55,7 +55,8 @@ Gateways: --secgw takes DPDK's example ipsec-secgw, which no distribution ships.
 DPDK's source package, with a patch by which it times windows and takes devices of software, and prints where it is.
 It protects packets that a device copies from memory over and over, and another device takes what comes out. A worker
 of Convoy's, the thread that forwards in a gateway, has the same packets from memory. Each has one SA in tunnel mode
-and one processor, and nothing is lost. Rounds take turns as above, with a run of each for each size.
+and one processor, and nothing is lost. Rounds take turns as above, with a run of each for each size. Before a device
+is measured, a capture of what the gateway sends must have ESP packets of the right lengths and nothing else.
 
 Exit code 1: a device could not be measured, which is told with the program's own words, or the run was interrupted.
 Exit code 2: the program is not here.";
@@ -177,6 +178,7 @@ fn plan(args: &DpdkArgs) -> anyhow::Result<Plan> {
     if !(1..=1000).contains(&rounds) {
         return Err(Stop::usage(format!("--rounds {rounds}: use 1 to 1000")));
     }
+    let processors = processors(&args.processors, &Cores::allowed()?, peer.processors());
     Ok(Plan {
         peer,
         drivers: args.driver.clone(),
@@ -185,19 +187,14 @@ fn plan(args: &DpdkArgs) -> anyhow::Result<Plan> {
         rounds,
         cpu,
         tier: tier.first().copied().unwrap_or_else(|| cpu.best()),
-        processors: processors(&args.processors, &Cores::allowed()?, args.secgw.is_some())
-            .map_err(Stop::usage)?,
+        processors: processors.map_err(Stop::usage)?,
     })
 }
 
-/// Two processors of those `allowed`. Gateways do with one.
-fn processors(
-    asked: &[usize],
-    allowed: &[usize],
-    is_of_gateways: bool,
-) -> Result<[usize; 2], String> {
+/// Two processors of those `allowed`; the same twice where one is asked for, or there, and one is `needed`.
+fn processors(asked: &[usize], allowed: &[usize], needed: usize) -> Result<[usize; 2], String> {
     match (asked, allowed) {
-        (&[own], _) | ([], &[own]) if is_of_gateways && allowed.contains(&own) => Ok([own, own]),
+        (&[own], _) | ([], &[own]) if needed == 1 && allowed.contains(&own) => Ok([own, own]),
         ([], &[own, beside, ..]) => Ok([own, beside]),
         ([], _) => Err(
             "DPDK's program needs a second processor for its main thread, and this process may use one"
@@ -232,18 +229,18 @@ mod tests {
 
     #[test]
     fn processors_are_two_that_may_be_used() {
-        assert_eq!(processors(&[], &[2, 5, 7], false), Ok([2, 5]));
-        assert_eq!(processors(&[7, 2], &[2, 5, 7], false), Ok([7, 2]));
-        assert_eq!(processors(&[], &[2], true), Ok([2, 2]));
-        assert_eq!(processors(&[5], &[2, 5], true), Ok([5, 5]));
-        assert!(processors(&[3], &[2, 5], true).is_err());
+        assert_eq!(processors(&[], &[2, 5, 7], 2), Ok([2, 5]));
+        assert_eq!(processors(&[7, 2], &[2, 5, 7], 2), Ok([7, 2]));
+        assert_eq!(processors(&[], &[2], 1), Ok([2, 2]));
+        assert_eq!(processors(&[5], &[2, 5], 1), Ok([5, 5]));
+        assert!(processors(&[3], &[2, 5], 1).is_err());
         for (asked, allowed, said) in [
             (&[][..], &[0][..], "needs a second processor"),
             (&[2, 2], &[2, 5], "two that differ"),
             (&[2, 3], &[2, 5], "may use [2, 5]"),
             (&[2], &[2, 5], "name two"),
         ] {
-            let error = processors(asked, allowed, false).unwrap_err();
+            let error = processors(asked, allowed, 2).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
     }
