@@ -3,13 +3,18 @@
 //! That program is DPDK's own measurement, so neither side is measured by the other's. It cannot take turns with Convoy burst by
 //! burst, as peers do that are libraries. So a round is a run of the program and then Convoy's bursts, on the same processor; both
 //! time short windows, shorter than a scheduler's slice, and the median window of a round is its value. A ratio is that of two
-//! values of one round.
+//! values of one round. DPDK's gateway `ipsec-secgw` and Convoy's worker are set beside each other the same way.
 
+pub mod contest;
+mod gateway;
 pub mod options;
 pub mod printed;
 pub mod program;
 pub mod report;
 pub mod rounds;
+mod saturated;
+mod sealed;
+pub mod secgw;
 mod windows;
 
 /// Packets of a burst: what DPDK's examples take.

@@ -15,6 +15,8 @@ pub struct Report {
     pub head: Head,
     /// Convoy's tier.
     pub tier: Tier,
+    /// True if it is about gateways, and not about devices.
+    pub is_of_gateways: bool,
     /// Measured points.
     pub findings: Findings,
 }
@@ -43,15 +45,17 @@ impl Report {
     #[must_use]
     pub fn head(&self) -> String {
         let machine = &self.head.machine;
+        let burst = match self.is_of_gateways {
+            true => String::new(),
+            false => format!(" in bursts of {BURST}"),
+        };
+        let versions = match self.findings.versions() {
+            versions if versions.is_empty() => versions,
+            versions => versions + "; ",
+        };
         format!(
-            "convoy {}: {}\n{}; time-stamp counter {:.0} MHz; tier {}\n{}; windows of {PACKETS} packets in bursts of {BURST}, \
-             the middle one of {WINDOWS} in each round\n",
-            self.head.version,
-            self.head.command,
-            machine.cpu,
-            machine.tsc_mhz,
-            self.tier,
-            self.findings.versions()
+            "convoy {}: {}\n{}; time-stamp counter {:.0} MHz; tier {}\n{versions}windows of {PACKETS} packets{burst}, the middle one of {WINDOWS} in each round\n",
+            self.head.version, self.head.command, machine.cpu, machine.tsc_mhz, self.tier
         )
     }
 

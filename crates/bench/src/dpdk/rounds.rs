@@ -3,23 +3,22 @@
 use convoy_crypto::{Cpu, Suite, Tier};
 use convoy_runtime::{PinError, pin_current_thread};
 
-use super::WINDOWS;
-use super::options::{self, Driver};
-use super::printed::{Printed, Window};
-use super::program::{NAME, Program, Run, RunError};
-use super::windows::{Bursts, OwnError, beside_a_spinning_thread, middle};
+use super::contest::{Contest, Measured, Peer};
+use super::options::Driver;
+use super::program::RunError;
+use super::windows::OwnError;
 use crate::results::LeftOut;
 
 /// The points to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// DPDK's program.
-    pub program: Program,
+    /// The side beside Convoy.
+    pub peer: Peer,
     /// Kinds of devices.
     pub drivers: Vec<Driver>,
     /// Suites.
     pub suites: Vec<Suite>,
-    /// Bytes of text, [`SIZES_MAX`](super::SIZES_MAX) at most.
+    /// Bytes of text, or of inner packets of gateways; [`SIZES_MAX`](super::SIZES_MAX) at most.
     pub sizes: Vec<usize>,
     /// Rounds of each suite.
     pub rounds: usize,
@@ -49,10 +48,10 @@ pub struct Findings {
 pub struct Point {
     /// The suite.
     pub suite: Suite,
-    /// Bytes of text, as asked for.
+    /// Bytes of text or inner packet, as asked for.
     pub size: usize,
-    /// Bytes of text: whole blocks.
-    pub text: usize,
+    /// Bytes that count as throughput: whole blocks of text.
+    pub bytes: usize,
     /// Convoy's rounds.
     pub convoy: Vec<f64>,
     /// The devices.
@@ -84,7 +83,7 @@ pub enum RoundsError {
     /// The processor.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// The program is not there.
+    /// The program is not there, or Convoy's worker does not work.
     #[error(transparent)]
     Program(RunError),
 }
@@ -92,8 +91,7 @@ pub enum RoundsError {
 /// One suite under way.
 struct Turns {
     suite: Suite,
-    bursts: Vec<Bursts>,
-    texts: Vec<usize>,
+    contest: Box<dyn Contest>,
     sides: Vec<Side>,
 }
 
@@ -126,7 +124,7 @@ pub fn measure(
     for round in 0..plan.rounds {
         tell(&format!("round {} of {}", round + 1, plan.rounds));
         for turns in &mut suites {
-            match turns.round(plan, round, findings, go_on) {
+            match turns.round(round, findings, go_on) {
                 Ok(()) => {}
                 Err(RunError::Interrupted) => findings.is_interrupted = true,
                 Err(error) => return Err(RoundsError::Program(error)),
@@ -150,27 +148,23 @@ impl Turns {
         suite: Suite,
         findings: &mut Findings,
     ) -> Result<Option<Self>, RoundsError> {
-        if options::of_suite(suite).is_none() {
-            let why = format!("{NAME} has no options for it");
+        if !plan.peer.has(suite) {
+            let why = format!("{} has no options for it", plan.peer.program().name());
             findings.left_out.push(LeftOut::new(suite.to_string(), why));
             return Ok(None);
         }
-        let bursts = plan.sizes.iter().map(|size| Bursts::new(&plan.cpu, plan.tier, suite, *size));
-        let bursts = bursts.collect::<Result<Vec<_>, _>>();
-        let bursts = bursts.map_err(|error| RoundsError::Own { suite, error })?;
+        let contest = plan.peer.contest(plan, suite)?;
         let drivers = plan.drivers.iter().filter(|driver| driver.may_have(suite));
         let sides = [None].into_iter().chain(drivers.cloned().map(Some));
         let sides =
             sides.map(|driver| Side { driver, library: None, rounds: Vec::new() }).collect();
-        let texts = bursts.iter().map(Bursts::text).collect();
-        Ok(Some(Self { suite, bursts, texts, sides }))
+        Ok(Some(Self { suite, contest, sides }))
     }
 
     /// One round, which begins with another side each time. A device that cannot take part is left out from here on, with what
     /// was measured of it.
     fn round(
         &mut self,
-        plan: &Plan,
         number: usize,
         findings: &mut Findings,
         go_on: &dyn Fn() -> bool,
@@ -183,13 +177,14 @@ impl Turns {
         for turn in 0..count {
             let place = (number + turn) % count;
             let Some(driver) = self.sides[place].driver.clone() else {
-                values[place] = Some(self.own(plan.processors[1]));
+                values[place] = Some(self.contest.own()?);
                 continue;
             };
-            match self.device(plan, &driver, findings, go_on) {
-                Ok((library, value)) => {
+            match self.contest.device(&driver, go_on) {
+                Ok(Measured { version, library, values: measured }) => {
+                    findings.version = version.or_else(|| findings.version.take());
                     self.sides[place].library = library;
-                    values[place] = Some(value);
+                    values[place] = Some(measured);
                 }
                 Err(error @ (RunError::Interrupted | RunError::Missing { .. })) => {
                     return Err(error);
@@ -210,37 +205,13 @@ impl Turns {
         Ok(())
     }
 
-    fn own(&mut self, beside: usize) -> Vec<f64> {
-        let bursts = &mut self.bursts;
-        beside_a_spinning_thread(beside, || bursts.iter_mut().map(Bursts::measure).collect())
-    }
-
-    /// The version of intel-ipsec-mb, and the values.
-    fn device(
-        &self,
-        plan: &Plan,
-        driver: &Driver,
-        findings: &mut Findings,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<(Option<String>, Vec<f64>), RunError> {
-        let (suite, texts, processors) = (self.suite, &*self.texts, plan.processors);
-        let run = Run { driver, suite, texts, processors };
-        let Printed { version, library, windows } = plan.program.run(&run, go_on)?;
-        findings.version = version.or_else(|| findings.version.take());
-        let value = |windows: &[Window]| {
-            let mut cycles: Vec<f64> = windows.iter().map(|window| window.cycles).collect();
-            middle(&mut cycles)
-        };
-        Ok((library, windows.chunks(WINDOWS).map(value).collect()))
-    }
-
     /// None where no device took part.
     fn points(&self, sizes: &[usize]) -> Vec<Point> {
         let Some((convoy, devices)) = self.sides.split_first() else { return Vec::new() };
         if devices.is_empty() || convoy.rounds.is_empty() {
             return Vec::new();
         }
-        let point = |(at, (size, text)): (usize, (&usize, &usize))| {
+        let point = |(at, (size, bytes)): (usize, (&usize, &usize))| {
             let rounds = |side: &Side| {
                 side.rounds.iter().filter_map(|round| round.get(at).copied()).collect::<Vec<_>>()
             };
@@ -251,11 +222,11 @@ impl Turns {
             Point {
                 suite: self.suite,
                 size: *size,
-                text: *text,
+                bytes: *bytes,
                 convoy: rounds(convoy),
                 devices: devices.iter().filter_map(device).collect(),
             }
         };
-        sizes.iter().zip(&self.texts).enumerate().map(point).collect()
+        sizes.iter().zip(&self.contest.bytes()).enumerate().map(point).collect()
     }
 }

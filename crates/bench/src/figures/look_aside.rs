@@ -1,12 +1,12 @@
 //! F9 to F12: software beside a look-aside device.
 
-use super::Experiment;
 use super::chart::{
     Axis, Chart, Dot, Figure, Kind, Line, Lines, Polygon, Quality, Radar, Role, Scale, Studied,
     Value, number,
 };
 use super::page::{command, left_out};
 use super::points::{convoy, count, distinct, fact, sorted, text, times};
+use super::{Experiment, dpdk};
 use crate::results::fields::Value as Field;
 use crate::results::{LeftOut, Point, Results};
 
@@ -78,9 +78,10 @@ fn rates(results: &Results) -> Option<Figure> {
     let points = points(results, RATE);
     let first = points.first()?;
     let y = Axis::linear("rate", "million packets a second");
-    let charts = by_size(&points, &y, |point| {
+    let mut charts = by_size(&points, &y, |point| {
         point.series.first().map(|series| times(1e-6, &series.summary))
     });
+    charts.extend(dpdk::GATEWAY.charts(results));
     let trials: f64 = points.iter().filter_map(|point| fact(&point.facts, "trials")).sum();
     let voids: f64 = points.iter().filter_map(|point| fact(&point.facts, "void_trials")).sum();
     let studied = processors(&points).map(|(size, processors)| Studied {
@@ -102,7 +103,7 @@ fn rates(results: &Results) -> Option<Figure> {
         charts,
         studied: studied.into_iter().collect(),
         goals: Vec::new(),
-        notes: vec![
+        notes: [
             format!(
                 "Each point is the median of {searches} binary searches to 1 %. {} trials counted; {} were void, because others took a processor.",
                 number(trials),
@@ -112,7 +113,10 @@ fn rates(results: &Results) -> Option<Figure> {
              shows what latency, queues and descriptors cost, not what a device takes off the core."
                 .to_owned(),
             DEVICE.to_owned(),
-        ],
+        ]
+        .into_iter()
+        .chain(dpdk::GATEWAY.notes(results))
+        .collect(),
         left_out: left_out(results, Experiment::LookAside),
     })
 }

@@ -123,7 +123,7 @@ fn rates(results: &Results, best: &str) -> Figure {
             charts.push(Chart { heading: suite.to_owned(), kind: Kind::Lines(lines) });
         }
     }
-    let beside_dpdk = dpdk::charts(results);
+    let beside_dpdk = dpdk::DEVICES.charts(results);
     let mut caption =
         "Text that one thread protects in a second against its length, by Convoy's ways in and by the fastest way into each peer."
             .to_owned();
@@ -158,7 +158,7 @@ fn rates(results: &Results, best: &str) -> Figure {
             "Cycles are of the time-stamp counter.".to_owned(),
         ]
         .into_iter()
-        .chain(dpdk::notes(results))
+        .chain(dpdk::DEVICES.notes(results))
         .collect(),
         left_out: left_out(results, Experiment::MultiBuffer),
     }

@@ -2,7 +2,7 @@
 
 use super::many_tunnels;
 use super::one_tunnel::{self, DRIVERS, FRAME, FRAMES, PORTABLE, esp_text};
-use super::{Experiment, Id, dpdk, multi_buffer};
+use super::{Experiment, Id, dpdk, look_aside, multi_buffer};
 use crate::results::LeftOut;
 
 /// Extent of the measurement.
@@ -66,6 +66,8 @@ pub struct Wanted {
     pub effort: Effort,
     /// Shared libraries of intel-ipsec-mb, instead of the system's; the second is measured in a step of its own.
     pub ipsec_mb: Vec<String>,
+    /// DPDK's ipsec-secgw.
+    pub secgw: Option<String>,
 }
 
 /// The commands that measure what is wanted; and what is not measured, and why.
@@ -239,7 +241,7 @@ impl Plan<'_> {
             Effort::Usual => (format!("dpdk --suite {suites} --sizes {sizes}"), 45.0),
             Effort::Full => (format!("dpdk --suite {suites} --sizes {sizes} --rounds 61"), 180.0),
         };
-        self.add(Experiment::MultiBuffer, dpdk::STEP, &words, seconds);
+        self.add(Experiment::MultiBuffer, dpdk::DEVICES.step, &words, seconds);
     }
 
     fn look_aside(&mut self) {
@@ -255,7 +257,27 @@ impl Plan<'_> {
             Effort::Usual => ("forward", 480.0),
             Effort::Full => ("forward --searches 15", 1500.0),
         };
-        self.add(Experiment::LookAside, super::look_aside::STEP, words, seconds);
+        self.add(Experiment::LookAside, look_aside::STEP, words, seconds);
+        self.secgw();
+    }
+
+    /// DPDK's gateway in turn with a worker.
+    fn secgw(&mut self) {
+        let Some(path) = self.wanted.secgw.clone() else {
+            self.leave_out(
+                "F9: DPDK's ipsec-secgw",
+                "no distribution ships it: interop/secgw/build.sh makes one, and --secgw PATH takes it",
+            );
+            return;
+        };
+        let (words, seconds) = match self.wanted.effort {
+            Effort::Quick => ("dpdk --quick", 15.0),
+            Effort::Usual => ("dpdk", 60.0),
+            Effort::Full => ("dpdk --rounds 31", 270.0),
+        };
+        self.add(Experiment::LookAside, dpdk::GATEWAY.step, words, seconds);
+        let arguments = self.steps.last_mut().map(|step| &mut step.arguments);
+        arguments.into_iter().for_each(|all| all.extend(["--secgw".to_owned(), path.clone()]));
     }
 
     fn web_server(&mut self) {
@@ -287,7 +309,7 @@ mod tests {
 
     fn wanted(only: &[&str], effort: Effort) -> Wanted {
         let only = only.iter().map(|id| id.parse().unwrap()).collect();
-        Wanted { only, given: Vec::new(), effort, ipsec_mb: Vec::new() }
+        Wanted { only, given: Vec::new(), effort, ipsec_mb: Vec::new(), secgw: None }
     }
 
     fn named(steps: &[Step], experiment: Experiment) -> Vec<&'static str> {
@@ -327,7 +349,10 @@ mod tests {
     fn dpdk_is_asked_for_the_suites_and_sizes_of_the_library() {
         let words = |effort| {
             let (steps, _) = steps(&wanted(&["F7"], effort), &machine());
-            assert_eq!(named(&steps, Experiment::MultiBuffer), [multi_buffer::STEP, dpdk::STEP]);
+            assert_eq!(
+                named(&steps, Experiment::MultiBuffer),
+                [multi_buffer::STEP, dpdk::DEVICES.step]
+            );
             steps.iter().map(|step| step.arguments.join(" ")).collect::<Vec<_>>()
         };
         let all = words(Effort::Usual);
@@ -347,12 +372,26 @@ mod tests {
         let paths = ["/lib/old mb.so.1", "/lib/mb.so.2"].map(str::to_owned);
         let two = Wanted { ipsec_mb: paths.to_vec(), ..wanted(&["F8"], Effort::Quick) };
         let (steps, _) = steps(&two, &machine());
-        let names = [multi_buffer::STEP, multi_buffer::OTHER, dpdk::STEP];
+        let names = [multi_buffer::STEP, multi_buffer::OTHER, dpdk::DEVICES.step];
         assert_eq!(named(&steps, Experiment::MultiBuffer), names);
         for (step, path) in steps.iter().zip(&paths) {
             assert!(step.arguments.ends_with(&["--ipsec-mb".to_owned(), path.clone()]), "{step:?}");
         }
         assert!(!steps[2].arguments.contains(&"--ipsec-mb".to_owned()));
+    }
+
+    #[test]
+    fn dpdks_gateway_is_measured_where_it_is_and_named_where_it_is_not() {
+        let without = wanted(&["F9"], Effort::Quick);
+        let (first, left_out) = steps(&without, &machine());
+        assert_eq!(named(&first, Experiment::LookAside), [look_aside::STEP]);
+        assert!(left_out[0].why.contains("interop/secgw/build.sh"), "{left_out:?}");
+        let secgw = Some("/opt/a b/ipsec-secgw".to_owned());
+        let (steps, left_out) = steps(&Wanted { secgw, ..without }, &machine());
+        let names = [look_aside::STEP, dpdk::GATEWAY.step];
+        assert!(named(&steps, Experiment::LookAside) == names && left_out.is_empty());
+        let words = ["dpdk", "--quick", "--json", "--secgw", "/opt/a b/ipsec-secgw"];
+        assert_eq!(steps[1].arguments, words);
     }
 
     #[test]

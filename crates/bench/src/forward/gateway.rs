@@ -66,6 +66,24 @@ impl Memory {
     }
 }
 
+/// Surroundings of one worker that forwards.
+pub(crate) fn surroundings(engine: &EngineChoice, arena: &'static Arena) -> Surroundings {
+    Surroundings {
+        pipeline: PipelineConfig {
+            worker: WorkerId(0),
+            decrement_ttl: true,
+            udp6_checksum: true,
+            icmp_source_v4: None,
+            icmp_source_v6: None,
+        },
+        spds: vec![SpdId::default()],
+        engine: engine.clone(),
+        sharing: Sharing::default(),
+        checks: 0,
+        arena,
+    }
+}
+
 /// A worker at work, and what offers it packets.
 #[derive(Debug)]
 pub struct Gateway {
@@ -106,20 +124,7 @@ impl Gateway {
             interfaces: Vec::new(),
             wire: vec![WirePort { carries: WireMatch::default(), port: Box::new(near_wire) }],
         };
-        let surroundings = Surroundings {
-            pipeline: PipelineConfig {
-                worker: WorkerId(0),
-                decrement_ttl: true,
-                udp6_checksum: true,
-                icmp_source_v4: None,
-                icmp_source_v6: None,
-            },
-            spds: vec![SpdId::default()],
-            engine: engine.clone(),
-            sharing: Sharing::default(),
-            checks: 0,
-            arena,
-        };
+        let surroundings = surroundings(engine, arena);
         let threads = ThreadConfig { pin: vec![cpus[0]], busy_poll: true };
         let runtime =
             Runtime::start(&surroundings, &threads, vec![ports], &site.published, |_| {})?;

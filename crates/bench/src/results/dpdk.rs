@@ -8,8 +8,10 @@ use crate::dpdk::rounds::Point;
 use crate::dpdk::{BURST, PACKETS, WINDOWS};
 use crate::workload::Direction;
 
-/// Its name in the results.
+/// Name of the quantity measured of devices.
 pub const QUANTITY: &str = "cycles per packet in short windows";
+/// Name of the quantity measured of gateways.
+pub const GATEWAYS: &str = "cycles per packet of a gateway in short windows";
 /// The name of DPDK's devices among series.
 pub const WHO: &str = "dpdk";
 
@@ -18,13 +20,13 @@ impl Report {
     #[must_use]
     pub fn results(&self) -> Results {
         let findings = &self.findings;
-        let mut results = Results::new("dpdk", &self.head);
+        let bench = if self.is_of_gateways { "dpdk --secgw" } else { "dpdk" };
+        let mut results = Results::new(bench, &self.head);
         results.complete = !findings.is_interrupted;
         if !findings.points.is_empty() {
             results.machine.add_peer(WHO, &findings.versions(), None);
         }
-        let facts =
-            [("burst", BURST), ("packets_of_a_window", PACKETS), ("windows_of_a_round", WINDOWS)];
+        let facts = [("packets_of_a_window", PACKETS), ("windows_of_a_round", WINDOWS)];
         facts.into_iter().for_each(|(name, count)| results.facts.set(name, count));
         for point in &findings.points {
             results.add(self.draft(point));
@@ -34,16 +36,19 @@ impl Report {
     }
 
     fn draft(&self, point: &Point) -> Draft {
-        let place = Fields::default()
-            .with("suite", point.suite.to_string())
-            .with("direction", Direction::Seal.name())
-            .with("size", point.size)
-            .with("keys", 1_usize)
-            .with("burst", BURST)
-            .with("tier", self.tier.name());
+        let place = Fields::default().with("suite", point.suite.to_string());
+        let (quantity, bytes, place) = match self.is_of_gateways {
+            true => (GATEWAYS, "packet_bytes", place.with("direction", "outbound")),
+            false => {
+                let place = place.with("direction", Direction::Seal.name());
+                let place = place.with("keys", 1_usize).with("burst", BURST);
+                (QUANTITY, "text_bytes", place)
+            }
+        };
+        let place = place.with("size", point.size).with("tier", self.tier.name());
         let convoy = Name::new(CONVOY, self.tier.name());
-        let mut draft = Draft::new(QUANTITY, "cycles", Better::Less, place)
-            .fact("text_bytes", point.text)
+        let mut draft = Draft::new(quantity, "cycles", Better::Less, place)
+            .fact(bytes, point.bytes)
             .series(&convoy, &point.convoy);
         for device in &point.devices {
             let name = Name::new(WHO, device.driver.name());

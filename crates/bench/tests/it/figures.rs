@@ -271,6 +271,36 @@ fn dpdks_devices_stand_beside_the_bursts_that_they_took_turns_with() {
 }
 
 #[test]
+fn dpdks_gateway_stands_beside_the_worker_that_it_took_turns_with() {
+    let mut report = Results::new("report", report_head(&report()));
+    let place = |engine: Option<&str>| {
+        let place = Fields::default().with("suite", "aes-128-gcm-16").with("size", 64_usize);
+        engine.map_or_else(|| place.clone(), |engine| place.clone().with("engine", engine))
+    };
+    let mut forward = Results::new("forward", report_head(&report));
+    let quantity = "packets per second at 0.01 % loss";
+    let draft = Draft::new(quantity, "packets/s", Better::More, place(Some("inline")));
+    forward.add(draft.series(&convoy("inline"), &[1e6; 5]));
+    merge::add(&mut report, Experiment::LookAside, "engines under load", forward);
+    let mut gateways = Results::new("dpdk --secgw", report_head(&report));
+    let quantity = "cycles per packet of a gateway in short windows";
+    let (own, device) = (convoy("vaes256"), Name::new("dpdk", "crypto_aesni_mb"));
+    let draft =
+        Draft::new(quantity, "cycles", Better::Less, place(None)).fact("packet_bytes", 64_usize);
+    let draft = draft.series(&own, &[400.0; 7]).series(&device, &[500.0; 7]);
+    gateways.add(draft.ratio(&device, &own, Better::More));
+    merge::add(&mut report, Experiment::LookAside, "in turn with DPDK's ipsec-secgw", gateways);
+    let figures = page::figures(&report, &[]);
+    let f9 = figure(&figures, "F9");
+    assert_eq!(f9.charts.len(), 2);
+    near(&values(f9, 1, "Convoy, a worker"), &[(64.0, MHZ / 400.0)]);
+    near(&values(f9, 1, "DPDK ipsec-secgw, crypto_aesni_mb"), &[(64.0, MHZ / 500.0)]);
+    let ratio =
+        "time of DPDK ipsec-secgw, crypto_aesni_mb in Convoy's: 1.25 (1.25 to 1.25) at 64 bytes.";
+    assert!(f9.notes.iter().any(|note| note.ends_with(ratio)), "{:?}", f9.notes);
+}
+
+#[test]
 fn only_wanted_figures_are_drawn_and_one_result_gives_one_page() {
     let results = report();
     let only: Vec<Id> = vec!["F2".parse().unwrap()];

@@ -301,6 +301,9 @@ fn without_dpdks_program_it_is_told_how_to_get_it() {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("/nowhere/perf is not here") && error.contains("apt install dpdk"));
+    let gateway = convoy(&["bench", "dpdk", "--secgw", "/nowhere/secgw", "--quick"]);
+    let said = text(&gateway.stderr);
+    assert!(gateway.status.code() == Some(2) && said.contains("interop/secgw/build.sh"), "{said}");
     // A report says what is missing in the same words.
     let results = Results::parse(&output.stdout).unwrap();
     assert!(results.points.is_empty() && results.left_out[0].why.contains("apt install dpdk"));

@@ -46,7 +46,7 @@ fn whole_packets_cross_unchanged_in_batches() {
                     a,
                     b,
                     ESP,
-                    [0, 0xb8, 0x03][n as usize % 3],
+                    [0, 0xb8, 0x03][n as usize / 67],
                     true,
                     &esp(7, n, n as usize * 7),
                 )
@@ -69,7 +69,8 @@ fn whole_packets_cross_unchanged_in_batches() {
             (sent.tx_bytes, sent.losses().map(|l| l.1).sum::<u64>()),
             (received.rx_bytes, 0)
         );
-        assert!(sent.tx_calls <= 2 && received.rx_calls <= 8, "{sent:?} {received:?}");
+        // One for each run of packets with one TOS, and one more where a burst ends.
+        assert!(sent.tx_calls <= 4 && received.rx_calls <= 8, "{sent:?} {received:?}");
     }
     drop(pool);
     assert_eq!((arena.in_depot(), arena.leaked()), (2048, 0));
@@ -287,15 +288,16 @@ fn left_by(namespace: &Namespace, link: &'static str) -> usize {
 #[test]
 fn rules_by_source_choose_the_uplink() {
     let namespace = or_skip!(two_uplinks());
-    let mut pool = arena().pool();
+    let arena = arena();
+    let mut pool = arena.pool();
     for (local, peer) in [("198.51.100.1", "192.0.2.9"), ("2001:db8:1::1", "2001:db8:9::9")] {
         let mut port = open_one(&namespace, local);
         let (local, peer) = (port.local(), peer.parse().unwrap());
         let packets: Vec<_> =
             (0..200).map(|n| ip_packet(local, peer, ESP, 0, true, &esp(7, n, 100))).collect();
         let before = (left_by(&namespace, "first"), left_by(&namespace, "second"));
-        port.tx(&mut pool, &mut burst_of(&mut arena().pool(), &packets[..100])).unwrap();
-        port.tx(&mut pool, &mut burst_of(&mut arena().pool(), &packets[100..])).unwrap();
+        port.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets[..100])).unwrap();
+        port.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets[100..])).unwrap();
         let first = left_by(&namespace, "first") - before.0;
         let second = left_by(&namespace, "second") - before.1;
         // The kernel itself sends a few packets for IPv6.
@@ -334,8 +336,9 @@ fn packets_have_the_priority_of_their_tos() {
     let packets: Vec<_> = (0..70)
         .map(|n| ip_packet(local, peer, ESP, tos[n as usize % 7], true, &esp(7, n, 100)))
         .collect();
-    let mut pool = arena().pool();
-    port.tx(&mut pool, &mut burst_of(&mut arena().pool(), &packets)).unwrap();
+    let arena = arena();
+    let mut pool = arena.pool();
+    port.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
     assert_eq!(port.counters().tx_packets, 70);
     let table = nft("list table ip seen").unwrap();
     let counted: Vec<usize> = table
@@ -357,8 +360,9 @@ fn packets_with_options_cross_unchanged() {
     packet[0] = 0x46;
     let length = packet.len() as u16;
     packet[2..4].copy_from_slice(&length.to_be_bytes());
-    let mut pool = arena().pool();
-    left.tx(&mut pool, &mut burst_of(&mut arena().pool(), &[packet.clone()])).unwrap();
+    let arena = arena();
+    let mut pool = arena.pool();
+    left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &[packet.clone()])).unwrap();
     let got = receive(&mut right, &mut pool, 1);
     // The kernel writes the header checksum.
     packet[10..12].copy_from_slice(&got[0][10..12]);

@@ -25,6 +25,7 @@ Examples:
   convoy bench report --quick                      # a part of the grid, within three minutes
   convoy bench report --only F1,F2 --out tunnel    # one tunnel on one core alone
   convoy bench report --only F8 --ipsec-mb ./libIPSec_MB.so.1,./libIPSec_MB.so.2    # managers of both
+  convoy bench report --only F9 --secgw $(interop/secgw/build.sh)         # DPDK's gateway beside a worker
   convoy bench report --with tls.json,gateways.json       # figures of results that were measured before
   convoy bench report --from convoy-report/report.json    # draws the page again, and measures nothing
 
@@ -68,8 +69,11 @@ pub struct ReportArgs {
     /// example. F7 has the first one, F8 the managers of both.
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     ipsec_mb: Vec<String>,
+    /// DPDK's ipsec-secgw, as interop/secgw/build.sh makes it: F9 sets it beside a worker.
+    #[arg(long, value_name = "FILE")]
+    secgw: Option<String>,
     /// Draw this report again, and measure nothing.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "with", "ipsec_mb"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "full", "with", "ipsec_mb", "secgw"])]
     from: Option<PathBuf>,
 }
 
@@ -120,6 +124,7 @@ fn measure(args: &ReportArgs) -> anyhow::Result<Results> {
         given: others.iter().map(|(experiment, _)| *experiment).collect(),
         effort,
         ipsec_mb: args.ipsec_mb.clone(),
+        secgw: args.secgw.clone(),
     };
     let (steps, left_out) = steps(&wanted, &machine);
     report.left_out.extend(left_out);
