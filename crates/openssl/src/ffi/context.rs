@@ -11,8 +11,8 @@ use zeroize::{Zeroize, zeroize_stack};
 
 use super::{
     core::{Core, Failure, guard, guard_pointer},
+    loading::Provider,
     param::{Param, Params},
-    provider::Provider,
 };
 use crate::{
     Reason,
