@@ -1,4 +1,4 @@
-//! What is found of kernels' loops and of bursts.
+//! Findings on kernels' loops and on bursts.
 
 use std::collections::BTreeMap;
 
