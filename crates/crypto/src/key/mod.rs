@@ -1,13 +1,11 @@
 //! Keys: what a suite's secrets are expanded to, and the tier that was chosen for them.
 
-mod limits;
-mod route;
+mod properties;
 mod schedule;
 
 use std::fmt;
 
-pub(crate) use limits::{LANE_MAX, Limits};
-pub(crate) use route::Route;
+pub(crate) use properties::{LANE_MAX, Limits, Route};
 pub(crate) use schedule::{CipherKey, MacKey, Schedule};
 use schedule::{KeyUse, Secrets};
 
