@@ -43,7 +43,7 @@ const ALLOWED: &[&str] = &[
     "convoy_crypto::isa::x86::chacha::in_lanes",
     "convoy_crypto::isa::x86::hash::lanes::sort",
     // A few times for a record: blocks that are put together byte by byte.
-    "convoy_crypto::pass::record::Edges",
+    "convoy_crypto::isa::record_job::Edges",
     // Instructions: with debug assertions some of them check a pointer, and are not inlined then.
     "core::core_arch::",
     "4core9core_arch",

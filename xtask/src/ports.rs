@@ -4,6 +4,7 @@
 mod budget;
 #[cfg(target_arch = "x86_64")]
 mod follow;
+mod found;
 mod listing;
 mod loops;
 mod mca;
@@ -20,7 +21,8 @@ use std::thread;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use self::budget::{Budget, Versions};
-use self::listing::{Kernel, Listing, short};
+use self::found::{Cost, Found, KernelLoop, PROFILE};
+use self::listing::{Listing, short};
 use self::mca::{Answer, Block, Detail, Figures, Mca, Question};
 use self::models::{Burst, MODELS, Model};
 use crate::gate::DENY;
@@ -28,9 +30,8 @@ use crate::programs;
 use crate::report::Tally;
 use crate::workspace::{Workspace, cargo};
 
-/// The package of the program that is followed, and the profile that it is built with.
+/// The package of the program that is followed.
 const PACKAGE: &str = "convoy-ports";
-const PROFILE: &str = "ports";
 /// Names of functions that tell all their parameters: which task is behind a door.
 const NAMES: &str = "-Csymbol-mangling-version=v0";
 /// The variable that replaces the flags of cargo's configuration.
@@ -39,15 +40,6 @@ const NOT_TRACED: &str = "bursts: this process may not trace another (ptrace)";
 const OTHER_ARCHITECTURE: &str = "there are no kernels for this architecture";
 /// Number of times that a loop is run through.
 const TURNS: usize = 100;
-
-/// A kernel's inner loop.
-#[derive(Debug)]
-struct KernelLoop {
-    kernel: Kernel,
-    instructions: usize,
-    /// By processors that have the instructions; none where llvm-mca dies.
-    figures: BTreeMap<&'static str, Option<Figures>>,
-}
 
 /// A burst's way through the code.
 #[derive(Debug)]
@@ -58,37 +50,6 @@ struct Way {
     whole: Block,
     /// The function with the inner loop that most of them are in, and the loop.
     inner: Option<(String, Block)>,
-}
-
-/// Costs of a burst on a processor.
-#[derive(Debug)]
-struct Cost {
-    model: &'static str,
-    burst: Burst,
-    /// For a packet; none where llvm-mca dies.
-    whole: Option<Figures>,
-    inner: Option<(String, Figures)>,
-}
-
-/// All that was found.
-#[derive(Debug, Default)]
-struct Found {
-    loops: Vec<KernelLoop>,
-    costs: Vec<Cost>,
-    /// Processors whose tier the one at hand has not, so that no burst was followed for them.
-    absent: Vec<&'static str>,
-    /// Other things left out, with reasons.
-    left_out: Vec<String>,
-}
-
-impl Found {
-    /// All that was left out.
-    fn all_left_out(&self) -> impl Iterator<Item = String> + '_ {
-        let absent = self.absent.iter().filter_map(|name| models::named(name)).map(|model| {
-            format!("bursts on {}: no key here gets {}", model.name, page::tier(model.tier))
-        });
-        absent.chain(self.left_out.iter().cloned())
-    }
 }
 
 /// Action of the verb.

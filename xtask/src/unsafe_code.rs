@@ -15,6 +15,7 @@ pub(crate) const INVENTORY: &str = "UNSAFE.md";
 const PLACES: &[Place] = &[
     Place { package: "crypto", module: "isa", path: "crates/crypto/src/isa/" },
     Place { package: "crypto", module: "isa", path: "crates/crypto/src/isa.rs" },
+    Place { package: "crypto", module: "lent", path: "crates/crypto/src/lent.rs" },
     Place { package: "crypto", module: "memory", path: "crates/crypto/src/memory.rs" },
     Place { package: "packet", module: "frame", path: "crates/packet/src/frame.rs" },
     Place { package: "io", module: "sys", path: "crates/io/src/sys/" },
@@ -27,7 +28,7 @@ const PLACES: &[Place] = &[
     Place { package: "bench", module: "peer", path: "crates/bench/src/peer/" },
 ];
 
-const PUT_IT_IN_PLACE: &str = "do it safely, or behind a safe function of crypto::isa, crypto::memory, packet::frame, io::sys, capi::ffi, ipsec-mb::ffi, openssl::ffi, cryptodev::ffi, xfrm-preload::ffi or bench::peer";
+const PUT_IT_IN_PLACE: &str = "do it safely, or behind a safe function of crypto::isa, crypto::lent, crypto::memory, packet::frame, io::sys, capi::ffi, ipsec-mb::ffi, openssl::ffi, cryptodev::ffi, xfrm-preload::ffi or bench::peer";
 
 struct Place {
     package: &'static str,

@@ -17,7 +17,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use convoy_crypto::{Cipher, Integrity, MacAlg, Suite};
+use convoy_crypto::Suite;
 use convoy_ipsec::sa::IpsecProtocol;
 use zeroize::Zeroizing;
 
@@ -77,36 +77,12 @@ fn key(text: &mut String, bytes: &[u8]) {
 /// Names of a suite in Wireshark 4.0: encryption and authentication.
 fn names(suite: Suite) -> Option<(String, &'static str)> {
     match suite {
-        Suite::Gcm(params) => {
-            Some((format!("AES-GCM with {} octet ICV [RFC4106]", params.icv_len.bytes()), "NULL"))
-        }
-        Suite::Gmac(_) | Suite::Ccm { .. } | Suite::ChaCha20Poly1305 => None,
         Suite::Pair { cipher, integrity } => {
-            let cipher = match cipher {
-                Cipher::Null => "NULL",
-                Cipher::AesCbc(_) => "AES-CBC [RFC3602]",
-                Cipher::AesCtr(_) => "AES-CTR [RFC3686]",
-                Cipher::TripleDesCbc => "TripleDES-CBC [RFC2451]",
-                // Wireshark does not know it.
-                Cipher::CamelliaCbc(_) => return None,
-            };
-            Some((cipher.to_owned(), mac_name(integrity)?))
+            Some((cipher.names().wireshark?.to_owned(), integrity.wireshark()?))
+        }
+        aead => {
+            let name = aead.names()?.wireshark?;
+            Some((name.replace("{}", &aead.icv_bytes().to_string()), "NULL"))
         }
     }
-}
-
-fn mac_name(integrity: Integrity) -> Option<&'static str> {
-    Some(match integrity {
-        Integrity::HMAC_MD5_96 => "HMAC-MD5-96 [RFC2403]",
-        Integrity::HMAC_SHA1_96 => "HMAC-SHA-1-96 [RFC2404]",
-        Integrity::HMAC_SHA256_128 => "HMAC-SHA-256-128 [RFC4868]",
-        Integrity::HMAC_SHA256_96 => "HMAC-SHA-256-96 [draft-ietf-ipsec-ciph-sha-256-00]",
-        Integrity::HMAC_SHA384_192 => "HMAC-SHA-384-192 [RFC4868]",
-        Integrity::HMAC_SHA512_256 => "HMAC-SHA-512-256 [RFC4868]",
-        // It knows neither XCBC nor CMAC, but how long their ICVs are.
-        other if matches!(other.alg(), MacAlg::AesXcbc | MacAlg::AesCmac(_)) => {
-            "ANY 96 bit authentication [no checking]"
-        }
-        _ => return None,
-    })
 }

@@ -3,7 +3,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::{KeyBits, secret::wipe};
+use crate::{HashAlg, KeyBits, secret::wipe};
 
 /// Sixteen bytes that can be loaded with an aligned load.
 #[derive(Clone, Copy)]
@@ -93,6 +93,30 @@ impl Drop for HmacKey {
     fn drop(&mut self) {
         self.zeroize();
     }
+}
+
+/// A chaining value in the layout of [`HmacKey`] as bytes of a digest, and how many there are.
+pub(crate) fn digest_bytes(alg: HashAlg, state: &[u8; 64]) -> ([u8; 64], usize) {
+    let mut bytes = *state;
+    match alg {
+        HashAlg::Md5 if cfg!(target_endian = "little") => {}
+        HashAlg::Sha384 | HashAlg::Sha512 if cfg!(target_endian = "little") => {
+            bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
+        }
+        HashAlg::Md5 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse()),
+        _ if cfg!(target_endian = "little") => {
+            bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
+        }
+        _ => {}
+    }
+    (bytes, alg.digest_bytes())
+}
+
+/// Twice a block in the field of NIST SP 800-38B section 5.3.
+pub(crate) fn doubled(block: &[u8; 16]) -> [u8; 16] {
+    let number = u128::from_be_bytes(*block);
+    let carry = 0u128.wrapping_sub(number >> 127);
+    ((number << 1) ^ (carry & 0x87)).to_be_bytes()
 }
 
 /// The key of ChaCha20-Poly1305.

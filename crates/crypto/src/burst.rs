@@ -3,29 +3,19 @@
 use std::ptr;
 
 use crate::{
-    KeyBits, OpenOp, SealOp, Tier, family,
-    isa::Kernel,
-    key::{Key, Schedule},
+    OpenOp, SealOp,
+    class::{Class, LENGTH_CLASSES, NO_CLASS, length_class},
+    family,
+    isa::packet::{CHUNK, SHORT_BLOCKS, Slot, are_few},
+    key::Schedule,
     memory::Room,
     op::Op,
-    secret::{depth, wipe_below, wipe_message},
+    secret::wipe_message,
+    widest::Widest,
 };
-
-/// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
-pub(crate) const CHUNK: usize = 256;
 
 /// Operations whose places are looked for at once, a bit each.
 const WORD: usize = u64::BITS as usize;
-
-/// Packets of up to this many blocks have a class for each number of blocks.
-pub(crate) const SHORT_BLOCKS: usize = 16;
-
-/// Packets of up to this many rows of four blocks have a class for each number of rows, where kernels tell
-/// them apart; all longer ones share one.
-pub(crate) const MOST_ROWS: usize = 24;
-
-/// Classes by payload: 0 to [`SHORT_BLOCKS`] blocks, up to [`MOST_ROWS`] rows, and longer.
-const LENGTH_CLASSES: usize = SHORT_BLOCKS + 2 + MOST_ROWS - SHORT_BLOCKS / 4;
 
 /// Seals every operation of the burst that has not been sealed yet: payloads become ciphertext,
 /// ICVs are written.
@@ -45,17 +35,6 @@ pub fn seal_burst(ops: &mut [SealOp<'_>]) {
 pub fn open_burst(ops: &mut [OpenOp<'_>]) {
     run(ops);
 }
-
-/// Packets of one class go through the same code with the same trip counts: tier and key size in the high
-/// byte, length in the low one.
-pub(crate) type Class = u16;
-
-/// The class of keys that no kernel of AES-GCM takes.
-pub(crate) const NO_CLASS: Class = Class::MAX;
-
-/// A place for an operation on its way to a kernel; emptied only when operations are sorted into new
-/// places.
-pub(crate) type Slot<'o, O> = Option<&'o mut O>;
 
 pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     if let [op] = ops
@@ -90,25 +69,12 @@ impl Cut {
     /// The tables of many keys must still be near when the chunk that they were fetched for is worked on.
     fn of<'a, O: Op<'a>>(ops: &[O]) -> Self {
         let near = ops.get(..16).unwrap_or(ops);
-        if are_few(near.iter().map(|op| op.key())) {
+        if are_few(near.iter().map(O::key_address)) {
             Self { size: CHUNK, classes: LENGTH_CLASSES - 1 }
         } else {
             Self { size: WORD, classes: SHORT_BLOCKS + 1 }
         }
     }
-}
-
-/// True if these seem to be a few keys again and again, by the number of times that the first one is among them.
-#[inline(always)]
-pub(crate) fn are_few<'k>(keys: impl Iterator<Item = &'k Key>) -> bool {
-    let mut keys = keys.peekable();
-    let first = keys.peek().map(|key| ptr::from_ref(*key));
-    let (mut all, mut like_first) = (0, 0);
-    for key in keys {
-        all += 1;
-        like_first += usize::from(first == Some(ptr::from_ref(key)));
-    }
-    8 * like_first > all
 }
 
 /// Runs a burst of one at once, if it is of AES-GCM: there is nothing to sort.
@@ -130,45 +96,6 @@ fn run_alone<'a, O: Op<'a>>(op: &mut O) -> bool {
         _ => return false,
     }
     true
-}
-
-/// Record of what has to be wiped behind a burst.
-#[derive(Default)]
-pub(crate) struct Widest {
-    /// The kernel with the widest registers that took part, if any did.
-    kernel: Option<Kernel>,
-    /// True if the portable tier took part, which does not keep the stack clean.
-    portable: bool,
-}
-
-impl Widest {
-    /// Notes that `kernel` took part, or the portable tier.
-    #[inline(always)]
-    pub(crate) fn note(&mut self, kernel: Option<Kernel>) {
-        let Some(kernel) = kernel else {
-            self.portable = true;
-            return;
-        };
-        if self.kernel.is_none_or(|widest| widest.tier() < kernel.tier()) {
-            self.kernel = Some(kernel);
-        }
-    }
-
-    /// Wipes the vector registers. `forged` says whether a packet was or may be, whose right tag may then lie
-    /// on the stack, where the compiler put it; `others`, whether there were other suites than AES-GCM.
-    fn wipe(self, others: bool, forged: bool) {
-        if let Some(kernel) = self.kernel {
-            kernel.wipe_registers();
-        }
-        if !(self.portable | forged) {
-            return;
-        }
-        if others {
-            wipe_below::<{ depth::BURST }>();
-        } else {
-            wipe_below::<{ depth::GCM_BURST }>();
-        }
-    }
 }
 
 /// Runs the AES-GCM operations among at most [`CHUNK`]; returns whether there are any of other suites.
@@ -279,23 +206,6 @@ fn positions(places: &[u8; WORD], place: u8) -> u64 {
         positions |= (same >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 << (8 * i);
     }
     positions
-}
-
-/// The class of a tier and key size with the longest packets; its other classes are below it.
-pub(crate) fn last_class(tier: Tier, bits: KeyBits) -> Class {
-    let lengths = if tier == Tier::Vaes512 { LENGTH_CLASSES } else { SHORT_BLOCKS + 2 };
-    ((tier as Class) << 2 | bits as Class) << 8 | (lengths - 1) as Class
-}
-
-/// The class of packets of so many bytes whose tier and key size have `last` as their last class, `most` being the
-/// highest by length.
-#[inline(always)]
-fn length_class(last: Class, most: usize, data_len: usize) -> Class {
-    // No slice is so long that these overflow.
-    let (blocks, rows) = ((data_len + 15) >> 4, (data_len + 63) >> 6);
-    let class =
-        if blocks <= SHORT_BLOCKS { blocks } else { rows + SHORT_BLOCKS - SHORT_BLOCKS / 4 };
-    last & 0xff00 | class.min(most).min(usize::from(last & 0xff)) as Class
 }
 
 // Both are bits of a word, and places leave the highest bit of their byte alone.

@@ -8,12 +8,16 @@ use zeroize::Zeroize;
 
 use crate::{
     KeyBits,
-    burst::Widest,
-    isa::Kernel,
+    isa::{
+        Kernel,
+        job::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob, HmacJob},
+    },
     key::{CipherKey, Key, MacKey, Schedule},
     op::{Op, Sink, Whole},
-    pass::{self, Batch, CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob, HmacJob, Tagged},
+    pass::{self, Batch, Tagged},
     trace,
+    wide_units::Load,
+    widest::Widest,
 };
 
 /// Operations that go through a pass together. Larger bursts are cut: jobs lie on the stack, and
@@ -50,7 +54,10 @@ fn run_first_route<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let narrow = key.schedule().goes_narrow(CHUNK, || {
         let of_route = |op: &&O| op.is_due() && op.key().route() == key.route();
         let lengths = ops.iter().filter(of_route).map(O::data_len);
-        lengths.fold((0, 0), |(packets, bytes), length| (packets + 1, bytes + length))
+        lengths.fold(Load::default(), |load, length| Load {
+            messages: load.messages + 1,
+            bytes: load.bytes + length,
+        })
     });
     let mut left = false;
     for ops in ops.chunks_mut(CHUNK) {

@@ -2,8 +2,8 @@
 //! packets.
 
 use crate::{
-    Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyError, KeyMaterial, MacAlg,
-    Nonce, SealKey, SealOp, SecretBytes, Suite, Tier, seal_burst,
+    Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyError, KeyMaterial, Lengths,
+    MacAlg, Nonce, SealKey, SealOp, SecretBytes, Suite, Tier, seal_burst,
 };
 
 /// Bytes from hexadecimal digits, at compile time.
@@ -406,7 +406,7 @@ impl Case {
         let icv = vec![0; self.suite.icv_bytes()];
         let mut packet = [&*self.header, &*self.plain, &*icv].concat();
         let (nonce, len) = self.nonce_block();
-        let lengths = (self.header.len(), self.plain.len());
+        let lengths = Lengths { header: self.header.len(), text: self.plain.len() };
         if let Ok(op) =
             SealOp::in_place(&key, Nonce::front(nonce, len), &mut packet, lengths, &self.beside)
         {

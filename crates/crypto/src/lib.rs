@@ -117,17 +117,23 @@
 
 mod block;
 mod burst;
+mod class;
 mod cpu;
 mod error;
 mod family;
 mod ghash_alone;
+mod icv;
 #[allow(unsafe_code)]
 mod isa;
 mod key;
 pub mod known_answers;
+#[allow(unsafe_code)]
+#[cfg(target_arch = "x86_64")]
+mod lent;
 pub mod manager;
 #[allow(unsafe_code)]
 mod memory;
+mod names;
 mod nonce;
 mod op;
 mod pairs;
@@ -137,12 +143,15 @@ mod poly;
 mod portable;
 mod secret;
 mod self_test;
+mod stream;
 mod suite;
 mod tier;
 pub mod tls;
 #[cfg_attr(feature = "kernel-trace", allow(unreachable_pub))]
 mod trace;
 mod wide_units;
+mod widest;
+mod width;
 
 pub use burst::{open_burst, seal_burst};
 pub use cpu::Cpu;
@@ -150,13 +159,14 @@ pub use error::{CpuError, KeyError, OpError};
 pub use ghash_alone::GhashKey;
 #[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
 pub use isa::marks;
-#[cfg(target_arch = "x86_64")]
-pub use isa::{ChaChaSecret, GcmTables, KeyLender, LentKey};
 pub use isa::{prefetch_front, prefetch_read, time_stamp};
 pub use key::{AeadKey, KeyMaterial, OpenKey, SealKey};
+#[cfg(target_arch = "x86_64")]
+pub use lent::{ChaChaSecret, GcmTables, KeyLender, LentKey};
 pub use memory::{OutOfMemory, Shared, try_box};
+pub use names::Names;
 pub use nonce::{Nonce, OpenNonce};
-pub use op::{OpenOp, SealOp, Verdict};
+pub use op::{Lengths, OpenOp, SealOp, Verdict};
 pub use params::{GcmParams, IcvLen, KeyBits};
 pub use secret::SecretBytes;
 pub use self_test::{SelfTestError, self_test};

@@ -1,7 +1,8 @@
 //! The self-test of a tier: [known answers](crate::known_answers), and forged packets that must be refused.
 
 use crate::{
-    Cpu, KeyError, Nonce, OpenKey, OpenNonce, OpenOp, SealKey, SealOp, Suite, Tier, Verdict,
+    Cpu, KeyError, Lengths, Nonce, OpenKey, OpenNonce, OpenOp, SealKey, SealOp, Suite, Tier,
+    Verdict,
     known_answers::{self, Case},
     open_burst, seal_burst,
 };
@@ -65,7 +66,8 @@ fn seal(case: &Case, key: &SealKey, copies: usize) -> Result<(), SelfTestError> 
     let (suite, (nonce, len)) = (case.suite, case.nonce_block());
     let wrong = SelfTestError::Sealed(suite, case.source);
     let plain = packet(case, &[&*case.plain, &vec![0; suite.icv_bytes()]].concat());
-    let (lengths, mut packets) = ((case.header.len(), case.plain.len()), vec![plain; copies]);
+    let lengths = Lengths { header: case.header.len(), text: case.plain.len() };
+    let mut packets = vec![plain; copies];
     let ops = packets.iter_mut().map(|packet| {
         // The same packet each time, so the same bytes come out.
         SealOp::in_place(key, Nonce::front(nonce, len), packet, lengths, &case.beside)
@@ -90,7 +92,7 @@ fn open(case: &Case, key: &OpenKey, copies: usize) -> Result<(), SelfTestError> 
     }
     let ops = packets.iter_mut().map(|packet| {
         let nonce = OpenNonce::front(nonce, len);
-        OpenOp::in_place(key, nonce, packet, (header, text), &case.beside)
+        OpenOp::in_place(key, nonce, packet, Lengths { header, text }, &case.beside)
     });
     let mut ops = ops.collect::<Result<Vec<_>, _>>().map_err(|_| wrong)?;
     open_burst(&mut ops);

@@ -2,7 +2,7 @@
 
 use std::{fmt, hint::black_box, str::FromStr};
 
-use crate::{GcmParams, IcvLen, KeyBits, KeyError, op::made_public};
+use crate::{GcmParams, IcvLen, KeyBits, KeyError, isa::made_public};
 
 /// A hash function under an HMAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,32 @@ pub enum MacAlg {
 }
 
 impl MacAlg {
+    /// Every MAC; no MAC is none.
+    pub const ALL: [Self; 10] = [
+        Self::Hmac(HashAlg::Md5),
+        Self::Hmac(HashAlg::Sha1),
+        Self::Hmac(HashAlg::Sha224),
+        Self::Hmac(HashAlg::Sha256),
+        Self::Hmac(HashAlg::Sha384),
+        Self::Hmac(HashAlg::Sha512),
+        Self::AesXcbc,
+        Self::AesCmac(KeyBits::Aes128),
+        Self::AesCmac(KeyBits::Aes192),
+        Self::AesCmac(KeyBits::Aes256),
+    ];
+
+    /// Bytes of a key as IPsec has it (RFC 2403, 2404, 4868, 3566, 4494). An HMAC takes keys of any
+    /// length, the others only this one.
+    #[must_use]
+    pub const fn key_bytes(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::Hmac(hash) => hash.digest_bytes(),
+            Self::AesXcbc => 16,
+            Self::AesCmac(bits) => bits.bytes(),
+        }
+    }
+
     /// Bytes of the whole MAC: the longest ICV.
     #[must_use]
     pub const fn mac_bytes(self) -> usize {
@@ -90,13 +116,7 @@ impl MacAlg {
 
 impl fmt::Display for MacAlg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Null => f.write_str("null"),
-            Self::Hmac(hash) => write!(f, "hmac-{}", hash.name()),
-            Self::AesXcbc => f.write_str("aes-xcbc"),
-            Self::AesCmac(KeyBits::Aes128) => f.write_str("aes-cmac"),
-            Self::AesCmac(bits) => write!(f, "aes-{}-cmac", bits.bits()),
-        }
+        f.write_str(self.names().name)
     }
 }
 
@@ -170,16 +190,10 @@ impl Integrity {
         self.icv_bytes as usize
     }
 
-    /// Bytes of a key as IPsec has it (RFC 2403, 2404, 4868, 3566, 4494). An HMAC takes keys of any
-    /// length, the others only this one.
+    /// Bytes of a key; see [`MacAlg::key_bytes`].
     #[must_use]
     pub const fn key_bytes(self) -> usize {
-        match self.alg {
-            MacAlg::Null => 0,
-            MacAlg::Hmac(hash) => hash.digest_bytes(),
-            MacAlg::AesXcbc => 16,
-            MacAlg::AesCmac(bits) => bits.bytes(),
-        }
+        self.alg.key_bytes()
     }
 }
 
@@ -272,13 +286,7 @@ impl Cipher {
 
 impl fmt::Display for Cipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Null => f.write_str("null"),
-            Self::AesCbc(bits) => write!(f, "aes-{}-cbc", bits.bits()),
-            Self::AesCtr(bits) => write!(f, "aes-{}-ctr", bits.bits()),
-            Self::TripleDesCbc => f.write_str("3des-cbc"),
-            Self::CamelliaCbc(bits) => write!(f, "camellia-{}-cbc", bits.bits()),
-        }
+        f.write_str(self.names().name)
     }
 }
 
@@ -317,18 +325,43 @@ impl Suite {
     /// Every suite of IPsec: AEADs with all their ICV lengths, and each cipher with each MAC; those with a
     /// [legacy](Cipher::is_legacy) cipher only with the feature `legacy`.
     pub fn all() -> impl Iterator<Item = Self> {
-        let gcm = KeyBits::ALL.into_iter().flat_map(|key_bits| {
-            IcvLen::ALL.into_iter().map(move |icv_len| Self::Gcm(GcmParams { key_bits, icv_len }))
-        });
-        let gmac = KeyBits::ALL.into_iter().map(Self::Gmac);
-        let ccm = KeyBits::ALL.into_iter().flat_map(|key_bits| {
-            IcvLen::ALL.into_iter().map(move |icv_len| Self::Ccm { key_bits, icv_len })
+        let aeads = Self::AEADS.into_iter().flat_map(|aead| {
+            IcvLen::ALL.into_iter().filter_map(move |icv| aead.with_icv(icv.bytes()))
         });
         let here = |cipher: &Cipher| cfg!(feature = "legacy") || !cipher.is_legacy();
         let pairs = Cipher::ALL.into_iter().filter(here).flat_map(|cipher| {
             Integrity::IPSEC.into_iter().map(move |integrity| Self::Pair { cipher, integrity })
         });
-        gcm.chain(gmac).chain(ccm).chain([Self::ChaCha20Poly1305]).chain(pairs)
+        aeads.chain(pairs)
+    }
+
+    /// AES-GCM with the whole ICV.
+    #[must_use]
+    pub const fn gcm(key_bits: KeyBits) -> Self {
+        Self::Gcm(GcmParams::new(key_bits, IcvLen::Icv16))
+    }
+
+    /// AES-CCM with the whole ICV.
+    #[must_use]
+    pub const fn ccm(key_bits: KeyBits) -> Self {
+        Self::Ccm { key_bits, icv_len: IcvLen::Icv16 }
+    }
+
+    /// The same suite with an ICV of `bytes`, if it has one of that length.
+    #[must_use]
+    pub const fn with_icv(self, bytes: usize) -> Option<Self> {
+        match (self, IcvLen::from_bytes(bytes)) {
+            (Self::Gcm(GcmParams { key_bits, .. }), Some(icv_len)) => {
+                Some(Self::Gcm(GcmParams { key_bits, icv_len }))
+            }
+            (Self::Ccm { key_bits, .. }, Some(icv_len)) => Some(Self::Ccm { key_bits, icv_len }),
+            (Self::Gmac(_) | Self::ChaCha20Poly1305, Some(IcvLen::Icv16)) => Some(self),
+            (Self::Pair { cipher, integrity }, _) => match Integrity::new(integrity.alg, bytes) {
+                Some(integrity) => Some(Self::Pair { cipher, integrity }),
+                None => None,
+            },
+            _ => None,
+        }
     }
 
     /// Bytes of an ICV.
@@ -425,14 +458,13 @@ impl From<GcmParams> for Suite {
 
 impl fmt::Display for Suite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Pair { cipher, integrity } = self {
+            return write!(f, "{cipher}+{integrity}");
+        }
+        let name = self.names().map_or("", |names| names.name);
         match self {
-            Self::Gcm(params) => write!(f, "{params}"),
-            Self::Gmac(bits) => write!(f, "aes-{}-gmac-16", bits.bits()),
-            Self::Ccm { key_bits, icv_len } => {
-                write!(f, "aes-{}-ccm-{}", key_bits.bits(), icv_len.bytes())
-            }
-            Self::ChaCha20Poly1305 => f.write_str("chacha20-poly1305"),
-            Self::Pair { cipher, integrity } => write!(f, "{cipher}+{integrity}"),
+            Self::ChaCha20Poly1305 => f.write_str(name),
+            _ => write!(f, "{name}-{}", self.icv_bytes()),
         }
     }
 }
@@ -463,8 +495,7 @@ fn integrity(name: &str) -> Result<Integrity, UnknownSuite> {
         return Ok(Integrity::NULL);
     }
     let (alg, bits) = name.rsplit_once('-').ok_or(UnknownSuite)?;
-    let macs = HashAlg::ALL.map(MacAlg::Hmac).into_iter().chain([MacAlg::AesXcbc]);
-    let alg = find(macs.chain(KeyBits::ALL.map(MacAlg::AesCmac)), alg)?;
+    let alg = find(MacAlg::ALL, alg)?;
     let bits: usize = bits.parse().map_err(|_| UnknownSuite)?;
     if !bits.is_multiple_of(8) {
         return Err(UnknownSuite);

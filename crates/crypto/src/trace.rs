@@ -5,7 +5,7 @@
 mod counters {
     use std::cell::Cell;
 
-    use crate::{Tier, wide_units::Width};
+    use crate::{Tier, width::Width};
 
     thread_local! {
         static WIDTHS: Cell<[u64; 3]> = const { Cell::new([0; 3]) };
@@ -61,4 +61,4 @@ pub(crate) fn hit(_: crate::Tier, _: bool, _: usize) {}
 /// The same.
 #[cfg(not(feature = "kernel-trace"))]
 #[inline(always)]
-pub(crate) fn width(_: crate::wide_units::Width, _: usize) {}
+pub(crate) fn width(_: crate::width::Width, _: usize) {}

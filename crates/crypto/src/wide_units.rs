@@ -9,6 +9,7 @@ use std::{cell::Cell, sync::OnceLock};
 use crate::{
     HashAlg,
     isa::{self, time_stamp},
+    width::Width,
 };
 
 /// Time that a class of processors keeps its wide units awake, and times to wake them.
@@ -51,14 +52,6 @@ impl WideUnits {
     }
 }
 
-/// Width of the registers that a kernel computes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Width {
-    W128,
-    W256,
-    W512,
-}
-
 /// Computation of a burst, as far as it uses wide registers where they can sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
@@ -66,6 +59,15 @@ pub(crate) enum Work {
     Hash(HashAlg),
     /// A block of keystream in each lane.
     ChaCha,
+}
+
+/// Size of a burst.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    /// Messages, or packets.
+    pub(crate) messages: usize,
+    /// Bytes of all of them.
+    pub(crate) bytes: usize,
 }
 
 /// Number of lanes of kernels of a width, and cycles that they take for 64 bytes in each.
@@ -155,18 +157,13 @@ thread_local! {
     static THREAD: Cell<Thread> = const { Cell::new(Thread::NEW) };
 }
 
-/// True if this thread's next burst, of `messages` with `bytes` together, is better off in registers of 128
+/// True if this thread's next burst, of that load, is better off in registers of 128
 /// bits than in those of `width`. The burst is taken to run as said.
 #[cold]
 #[inline(never)]
-pub(crate) fn go_narrow(
-    units: &WideUnits,
-    work: Work,
-    width: Width,
-    (messages, bytes): (usize, usize),
-) -> bool {
+pub(crate) fn go_narrow(units: &WideUnits, work: Work, width: Width, load: Load) -> bool {
     let mut thread = THREAD.get();
-    let loss = work.narrow_loss(width, messages as u64, bytes as u64);
+    let loss = work.narrow_loss(width, load.messages as u64, load.bytes as u64);
     let narrow = thread.goes_narrow(units, time_stamp(), width, loss);
     THREAD.set(thread);
     narrow

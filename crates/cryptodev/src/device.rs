@@ -106,7 +106,7 @@ impl Cryptodev {
             },
         };
         let info =
-            shim.open(&name.0, settings.queues, (JOBS, settings.sessions)).map_err(failed)?;
+            shim.open(&name.0, settings.queues, JOBS, settings.sessions).map_err(failed)?;
         shim.start_device(info.id).map_err(failed)?;
         Ok(Self(Arc::new(Device {
             shim,
@@ -210,7 +210,7 @@ impl Device {
     }
 
     pub(crate) fn queue(&self, number: u16) -> Option<Queue> {
-        Queue::open(self.shim, self.info.id, number, (JOBS, REQUESTS))
+        Queue::open(self.shim, self.info.id, number, JOBS, REQUESTS)
     }
 
     /// True if the device is to be stopped.

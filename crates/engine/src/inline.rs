@@ -1,7 +1,7 @@
 //! The engine of Convoy's own kernels, which works on the worker's core.
 
 use arrayvec::ArrayVec;
-use convoy_crypto::{OpenOp, SealOp, Verdict, open_burst, seal_burst};
+use convoy_crypto::{Lengths, OpenOp, SealOp, Verdict, open_burst, seal_burst};
 use convoy_packet::{BURST_MAX, Frame};
 
 use crate::job::{Job, Op, Span, Status};
@@ -91,7 +91,7 @@ fn seal_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Jo
         let Some(EngineKey::Seal(key)) = key_of(*key) else { continue };
         let Some(beside) = aad.get(..usize::from(*aad_len)) else { continue };
         let Some(packet) = from_header(frame, *text, *header) else { continue };
-        let lengths = (*header as usize, text.len as usize);
+        let lengths = Lengths { header: *header as usize, text: text.len as usize };
         if let Ok(op) = SealOp::in_place(key, nonce, packet, lengths, beside) {
             *status = Status::Done;
             ops.push(op);
@@ -112,7 +112,7 @@ fn open_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Jo
         let Some(EngineKey::Open(key)) = key_of(*key) else { continue };
         let Some(beside) = aad.get(..usize::from(*aad_len)) else { continue };
         let Some(packet) = from_header(frame, *text, *header) else { continue };
-        let lengths = (*header as usize, text.len as usize);
+        let lengths = Lengths { header: *header as usize, text: text.len as usize };
         if let Ok(op) = OpenOp::in_place(key, nonce, packet, lengths, beside) {
             ops.push(op);
             opened.push(status);
@@ -127,7 +127,7 @@ fn open_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Jo
 /// Works on a copy of one job's packet as software does; for engines that have the work done by
 /// [`convoy_crypto`] elsewhere. Another key or packet than the job's would use its nonce twice.
 pub fn run_copy(key: &EngineKey, job: &Job, packet: &mut [u8]) -> Status {
-    let lengths = (job.header as usize, job.text.len as usize);
+    let lengths = Lengths { header: job.header as usize, text: job.text.len as usize };
     let start = job.text.start.checked_sub(job.header).map(|start| start as usize);
     let packet = start.and_then(|start| packet.get_mut(start..));
     let (Some(packet), Some(beside)) = (packet, job.aad.get(..usize::from(job.aad_len))) else {
@@ -174,7 +174,7 @@ pub(crate) fn run_copies<'k>(
         let packet = start.and_then(|start| bytes.get_mut(start as usize..));
         let Some(packet) = packet else { continue };
         let Some(beside) = job.aad.get(..usize::from(job.aad_len)) else { continue };
-        let lengths = (job.header as usize, job.text.len as usize);
+        let lengths = Lengths { header: job.header as usize, text: job.text.len as usize };
         match (job.op.again(), key_of(job.key)) {
             (Op::Seal(nonce), Some(EngineKey::Seal(key))) => {
                 if let Ok(op) = SealOp::in_place(key, nonce, packet, lengths, beside) {

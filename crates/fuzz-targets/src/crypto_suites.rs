@@ -72,8 +72,9 @@ fn packet(spec: &Spec, budget: &mut usize) -> Packet {
     let suite = suite(spec);
     let text = (usize::from(spec.text) % (TEXT_MAX + 1)).min(*budget);
     *budget -= text;
-    let lengths = (usize::from(spec.header), text, usize::from(spec.trailer) % 17);
-    let mut packet = Packet::of_lengths(suite, &mut Random(u64::from(spec.text)), lengths);
+    let (header, trailer) = (usize::from(spec.header), usize::from(spec.trailer) % 17);
+    let mut random = Random(u64::from(spec.text));
+    let mut packet = Packet::of_lengths(suite, &mut random, header, text, trailer);
     match spec.fill % 4 {
         0 => packet.text.fill(0),
         1 => packet.text.fill(0xff),

@@ -54,8 +54,6 @@ impl EspSuite {
         let icv = suite.icv_bytes() as u8;
         // IV, block size and salt, in bytes.
         let (iv, block, salt_bytes) = match suite {
-            Suite::Gcm(_) | Suite::Gmac(_) | Suite::ChaCha20Poly1305 => (IvKind::Sequence, 1, 4),
-            Suite::Ccm { .. } => (IvKind::Sequence, 1, 3),
             Suite::Pair { integrity, .. } if integrity.alg() == MacAlg::Null => {
                 return Err(UnfitSuite::NoIntegrity(suite));
             }
@@ -68,6 +66,8 @@ impl EspSuite {
                 Cipher::TripleDesCbc => (IvKind::RandomShort, 8, 0),
                 Cipher::AesCtr(_) => (IvKind::Sequence, 1, 4),
             },
+            // Of an AEAD's nonce the packet has eight bytes, and the key the others (RFC 4106, 4309, 4543 and 7634).
+            aead => (IvKind::Sequence, 1, aead.nonce_bytes() as u8 - 8),
         };
         let layout =
             EspLayout::new(iv.bytes() as u8, icv, block).ok_or(UnfitSuite::NotIpsec(suite))?;

@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use convoy_crypto::{AeadKey, Cpu, Shared, Suite, manager::ChaChaStream};
+use convoy_crypto::{AeadKey, Shared, Suite, manager::ChaChaStream};
 use zeroize::Zeroize;
 
 use crate::{
     Reason,
-    gcm::{TAG, TLS_AAD},
-    stats::{Counter, Tally},
+    message::{Message, TAG, TLS_AAD},
 };
 
 /// Bytes of a key.
@@ -23,23 +22,16 @@ pub const IV: usize = 12;
 /// before or after the text, copies in the middle of a message. [Where it differs](crate::differences) from
 /// OpenSSL's default provider is one list for all ciphers.
 pub struct ChaCha {
-    seals: bool,
-    key: Option<Shared<AeadKey>>,
+    message: Message<ChaChaStream<Shared<AeadKey>>>,
     iv: [u8; IV],
     state: IvState,
     /// Base of the nonces of TLS 1.2 records (RFC 7905 section 2): the IV that was set last.
     fixed: Option<[u8; IV]>,
-    tag: [u8; TAG],
     /// 0 until it is set.
     tag_len: usize,
     /// Of the next record, with the length of its text alone.
     tls_aad: Option<[u8; TLS_AAD]>,
     tls_pad: usize,
-    /// The message under way, or the last one, with the key and in the direction of now.
-    stream: Option<ChaChaStream<Shared<AeadKey>>>,
-    /// Parts of text it has had so far.
-    parts: u64,
-    tally: Tally,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,18 +49,13 @@ impl ChaCha {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            seals: false,
-            key: None,
+            message: Message::new(),
             iv: [0; IV],
             state: IvState::Spent,
             fixed: None,
-            tag: [0; TAG],
             tag_len: 0,
             tls_aad: None,
             tls_pad: 0,
-            stream: None,
-            parts: 0,
-            tally: Tally::here(),
         }
     }
 
@@ -78,23 +65,9 @@ impl ChaCha {
     ///
     /// [`Reason::MallocFailure`].
     pub fn try_clone(&self) -> Result<Self, Reason> {
-        let stream = self.stream.as_ref().map(ChaChaStream::try_clone).transpose()?;
-        let (key, tally) = (self.key.clone(), self.tally.clone());
-        let Self { seals, iv, state, fixed, tag, tag_len, tls_aad, tls_pad, parts, .. } = *self;
-        Ok(Self {
-            seals,
-            key,
-            iv,
-            state,
-            fixed,
-            tag,
-            tag_len,
-            tls_aad,
-            tls_pad,
-            stream,
-            parts,
-            tally,
-        })
+        let message = self.message.try_clone()?;
+        let Self { iv, state, fixed, tag_len, tls_aad, tls_pad, .. } = *self;
+        Ok(Self { message, iv, state, fixed, tag_len, tls_aad, tls_pad })
     }
 
     /// Sets the direction and, if given, key and IV. Either may come alone, and later.
@@ -108,10 +81,9 @@ impl ChaCha {
         key: Option<&[u8]>,
         iv: Option<&[u8]>,
     ) -> Result<(), Reason> {
-        if self.seals != seals {
+        if self.message.turn(seals) {
             self.end_message();
         }
-        self.seals = seals;
         if let Some(iv) = iv {
             let iv = iv.try_into().map_err(|_| Reason::InvalidIvLength)?;
             self.set_iv(iv);
@@ -123,21 +95,8 @@ impl ChaCha {
             }
             self.end_message();
             self.tls_aad = None;
-            self.set_key(key)?;
-            self.tally.add(Counter::Keys, 1);
+            self.message.set_key(Suite::ChaCha20Poly1305, key)?;
         }
-        Ok(())
-    }
-
-    /// Sets a key of the right length: in place of the one held, unless a copy of the context holds it, too.
-    fn set_key(&mut self, key: &[u8]) -> Result<(), Reason> {
-        if let Some(held) = self.key.as_mut().and_then(Shared::get_mut) {
-            return Ok(held.replace(key)?);
-        }
-        self.key = None;
-        let cpu = Cpu::detect().map_err(|_| Reason::Internal)?;
-        let key = AeadKey::from_slice(&cpu, cpu.best(), Suite::ChaCha20Poly1305, key)?;
-        self.key = Some(Shared::try_new(key)?);
         Ok(())
     }
 
@@ -146,7 +105,6 @@ impl ChaCha {
         if self.state == IvState::InUse {
             self.state = IvState::Spent;
         }
-        self.stream = None;
     }
 
     fn set_iv(&mut self, iv: [u8; IV]) {
@@ -156,7 +114,7 @@ impl ChaCha {
     /// True if it encrypts.
     #[must_use]
     pub fn seals(&self) -> bool {
-        self.seals
+        self.message.seals()
     }
 
     /// Bytes of the tag, as far as that was said: 0 else.
@@ -187,10 +145,10 @@ impl ChaCha {
             return Err(Reason::InvalidTagLength);
         }
         if let Some(tag) = tag {
-            if self.seals {
+            if self.seals() {
                 return Err(Reason::TagNotNeeded);
             }
-            self.tag.iter_mut().zip(tag).for_each(|(to, byte)| *to = *byte);
+            self.message.set_tag(tag);
         }
         self.tag_len = len;
         Ok(())
@@ -202,10 +160,10 @@ impl ChaCha {
     ///
     /// [`Reason::TagNotSet`] when decrypting, [`Reason::InvalidTagLength`] unless 1 to 16 bytes are asked for.
     pub fn made_tag(&self, len: usize) -> Result<&[u8], Reason> {
-        if !self.seals {
+        if !self.seals() {
             return Err(Reason::TagNotSet);
         }
-        self.tag.get(..len).filter(|tag| !tag.is_empty()).ok_or(Reason::InvalidTagLength)
+        self.message.tag().get(..len).filter(|tag| !tag.is_empty()).ok_or(Reason::InvalidTagLength)
     }
 
     /// The additional data of the next TLS 1.2 record; its length counts, when decrypting, the tag.
@@ -216,7 +174,7 @@ impl ChaCha {
     pub fn set_tls_aad(&mut self, aad: &[u8]) -> Result<(), Reason> {
         let mut aad = <[u8; TLS_AAD]>::try_from(aad).map_err(|_| Reason::InvalidData)?;
         let given = usize::from(u16::from_be_bytes([aad[11], aad[12]]));
-        let around = if self.seals { 0 } else { TAG };
+        let around = if self.seals() { 0 } else { TAG };
         let text = given.checked_sub(around).ok_or(Reason::InvalidData)?;
         aad[11..].copy_from_slice(&(text as u16).to_be_bytes());
         // What is under way cannot be gone on with.
@@ -243,31 +201,20 @@ impl ChaCha {
         if self.state == IvState::InUse {
             return true;
         }
-        if self.state != IvState::Ready || self.restart(self.iv).is_none() {
+        if self.state != IvState::Ready || self.message.begin(&self.iv).is_none() {
             return false;
         }
-        (self.state, self.parts) = (IvState::InUse, 0);
+        self.state = IvState::InUse;
         true
-    }
-
-    /// A message with this nonce in place of whatever was before.
-    #[inline]
-    fn restart(&mut self, nonce: [u8; IV]) -> Option<&mut ChaChaStream<Shared<AeadKey>>> {
-        match &mut self.stream {
-            Some(stream) => stream.restart(&nonce),
-            place => {
-                let begin = if self.seals { ChaChaStream::seal } else { ChaChaStream::open };
-                *place = Some(begin(self.key.clone()?, &nonce).ok()?);
-            }
-        }
-        self.stream.as_mut()
     }
 
     /// The message under way, which begins now if none is.
     #[inline]
     fn message(&mut self) -> Result<&mut ChaChaStream<Shared<AeadKey>>, Reason> {
-        let begun = self.begin();
-        self.stream.as_mut().filter(|_| begun).ok_or(Reason::CipherOperationFailed)
+        if !self.begin() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        self.message.stream()
     }
 
     /// Additional data of a message, in front of its text.
@@ -296,17 +243,8 @@ impl ChaCha {
     /// [`Reason::CipherOperationFailed`] without a key or an IV that was not used, or if the message becomes
     /// too long; [`Reason::MallocFailure`].
     pub fn update(&mut self, data: &mut [u8]) -> Result<(), Reason> {
-        self.message()?.update(data)?;
-        self.parts += 1;
-        if self.parts == 2 {
-            self.tally.add(Counter::InParts, 1);
-        }
-        let bytes = match self.seals {
-            true => Counter::MessageBytesSealed,
-            false => Counter::MessageBytesOpened,
-        };
-        self.tally.add(bytes, data.len() as u64);
-        Ok(())
+        self.message()?;
+        self.message.update(data)
     }
 
     /// Ends the message: makes its tag, or says whether it is the one that was set. The IV is spent.
@@ -316,16 +254,7 @@ impl ChaCha {
             return false;
         }
         self.state = IvState::Spent;
-        let Some(stream) = &mut self.stream else { return false };
-        if self.seals {
-            let Ok(tag) = stream.tag() else { return false };
-            self.tag = tag;
-            self.tally.add(Counter::MessagesSealed, 1);
-            return true;
-        }
-        let is_authentic = stream.verify(&self.tag[..self.tag_len.min(TAG)]) == Ok(true);
-        self.tally.add(if is_authentic { Counter::MessagesOpened } else { Counter::Forged }, 1);
-        is_authentic
+        self.message.finish(self.tag_len)
     }
 
     /// Encrypts a TLS 1.2 record in place: text, and room for the tag. The IV is spent.
@@ -338,10 +267,9 @@ impl ChaCha {
         let (text, tag) = record.split_last_chunk_mut::<TAG>().ok_or(refused)?;
         let stream = self.next_record().ok_or(refused)?;
         stream.update(text)?;
-        let made = stream.tag()?;
-        (*tag, self.tag) = (made, made);
-        self.tally.add(Counter::RecordsSealed, 1);
-        self.tally.add(Counter::RecordBytesSealed, text.len() as u64);
+        *tag = stream.tag()?;
+        self.message.set_tag(tag);
+        self.message.sealed_record(text.len());
         Ok(())
     }
 
@@ -355,11 +283,10 @@ impl ChaCha {
         let is_open = stream.update(text).is_ok();
         if !is_open || stream.verify(tag) != Ok(true) {
             text.fill(0);
-            self.tally.add(Counter::Forged, 1);
+            self.message.opened_record(None);
             return Err(Reason::CipherOperationFailed);
         }
-        self.tally.add(Counter::RecordsOpened, 1);
-        self.tally.add(Counter::RecordBytesOpened, text.len() as u64);
+        self.message.opened_record(Some(text.len()));
         Ok(())
     }
 
@@ -370,7 +297,7 @@ impl ChaCha {
         self.state = IvState::Spent;
         let mut nonce = self.fixed?;
         nonce[4..].iter_mut().zip(aad).for_each(|(byte, number)| *byte ^= number);
-        let stream = self.restart(nonce)?;
+        let stream = self.message.begin(&nonce)?;
         stream.aad(&aad).ok()?;
         Some(stream)
     }
@@ -391,6 +318,6 @@ impl Drop for ChaCha {
 
 impl fmt::Debug for ChaCha {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ChaCha(seals: {})", self.seals)
+        write!(f, "ChaCha(seals: {})", self.seals())
     }
 }

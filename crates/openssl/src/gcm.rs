@@ -3,22 +3,13 @@
 use std::fmt;
 
 use convoy_crypto::{
-    AeadKey, Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, Shared, Verdict,
-    manager::GcmStream, open_burst, seal_burst,
+    AeadKey, KeyBits, Nonce, OpenOp, SealOp, Shared, Suite, Verdict, manager::GcmStream,
+    open_burst, seal_burst,
 };
 use zeroize::Zeroize;
 
-use crate::{
-    Reason, random,
-    stats::{Counter, Tally},
-};
-
-/// Bytes of a tag.
-pub const TAG: usize = 16;
-
-/// Bytes of the additional data of a TLS record: its number, type, version and length (RFC 5246 section
-/// 6.2.3.3).
-pub const TLS_AAD: usize = 13;
+pub use crate::message::{TAG, TLS_AAD};
+use crate::{Reason, message::Message, random};
 
 /// Bytes of a TLS 1.2 record's nonce that stand in front of its text (RFC 5288 section 3).
 pub const EXPLICIT: usize = 8;
@@ -33,21 +24,14 @@ pub const IV_MAX: usize = 128;
 /// OpenSSL's default provider is one list for all ciphers.
 pub struct Gcm {
     bits: KeyBits,
-    seals: bool,
-    key: Option<Shared<AeadKey>>,
+    message: Message<GcmStream<Shared<AeadKey>>>,
     iv: Iv,
-    tag: [u8; TAG],
     tag_len: Option<usize>,
     /// Of the next record, with the length of its text alone.
     tls_aad: [u8; TLS_AAD],
     /// True if the next text is a record, whose additional data is `tls_aad`.
     expects_record: bool,
     tls_pad: usize,
-    /// The message under way, or the last one, with the key and in the direction of now.
-    stream: Option<GcmStream<Shared<AeadKey>>>,
-    /// Parts of text it has had so far.
-    parts: u64,
-    tally: Tally,
 }
 
 #[derive(Clone)]
@@ -87,17 +71,12 @@ impl Gcm {
         };
         Self {
             bits,
-            seals: false,
-            key: None,
+            message: Message::new(),
             iv,
-            tag: [0; TAG],
             tag_len: None,
             tls_aad: [0; TLS_AAD],
             expects_record: false,
             tls_pad: 0,
-            stream: None,
-            parts: 0,
-            tally: Tally::here(),
         }
     }
 
@@ -107,23 +86,9 @@ impl Gcm {
     ///
     /// [`Reason::MallocFailure`].
     pub fn try_clone(&self) -> Result<Self, Reason> {
-        let stream = self.stream.as_ref().map(GcmStream::try_clone).transpose()?;
-        let (key, iv, tally) = (self.key.clone(), self.iv.clone(), self.tally.clone());
-        let Self { bits, seals, tag, tag_len, tls_aad, expects_record, tls_pad, parts, .. } = *self;
-        Ok(Self {
-            bits,
-            seals,
-            key,
-            iv,
-            tag,
-            tag_len,
-            tls_aad,
-            expects_record,
-            tls_pad,
-            stream,
-            parts,
-            tally,
-        })
+        let (message, iv) = (self.message.try_clone()?, self.iv.clone());
+        let Self { bits, tag_len, tls_aad, expects_record, tls_pad, .. } = *self;
+        Ok(Self { bits, message, iv, tag_len, tls_aad, expects_record, tls_pad })
     }
 
     /// Sets the direction and, if given, key and IV. Either may come alone, and later.
@@ -137,11 +102,9 @@ impl Gcm {
         key: Option<&[u8]>,
         iv: Option<&[u8]>,
     ) -> Result<(), Reason> {
-        if self.seals != seals {
+        if self.message.turn(seals) {
             self.end_message();
-            self.stream = None;
         }
-        self.seals = seals;
         if let Some(iv) = iv {
             if iv.is_empty() || iv.len() > IV_MAX {
                 return Err(Reason::InvalidIvLength);
@@ -160,24 +123,9 @@ impl Gcm {
                 return Err(Reason::InvalidKeyLength);
             }
             self.end_message();
-            self.stream = None;
-            self.set_key(key)?;
+            self.message.set_key(Suite::gcm(self.bits), key)?;
             self.iv.last = None;
-            self.tally.add(Counter::Keys, 1);
         }
-        Ok(())
-    }
-
-    /// Sets a key of the right length: in place of the one held, unless a copy of the context holds it, too.
-    fn set_key(&mut self, key: &[u8]) -> Result<(), Reason> {
-        if let Some(held) = self.key.as_mut().and_then(Shared::get_mut) {
-            return Ok(held.replace(key)?);
-        }
-        self.key = None;
-        let params = GcmParams::new(self.bits, IcvLen::Icv16);
-        let cpu = Cpu::detect().map_err(|_| Reason::Internal)?;
-        let key = AeadKey::from_slice(&cpu, cpu.best(), params, key)?;
-        self.key = Some(Shared::try_new(key)?);
         Ok(())
     }
 
@@ -197,7 +145,7 @@ impl Gcm {
     /// True if it encrypts.
     #[must_use]
     pub fn seals(&self) -> bool {
-        self.seals
+        self.message.seals()
     }
 
     /// Bytes of the IV.
@@ -254,10 +202,10 @@ impl Gcm {
     ///
     /// [`Reason::InvalidTag`] when encrypting, or unless it has 1 to 16 bytes.
     pub fn set_tag(&mut self, tag: &[u8]) -> Result<(), Reason> {
-        if self.seals || tag.is_empty() || tag.len() > TAG {
+        if self.seals() || tag.is_empty() || tag.len() > TAG {
             return Err(Reason::InvalidTag);
         }
-        self.tag[..tag.len()].copy_from_slice(tag);
+        self.message.set_tag(tag);
         self.tag_len = Some(tag.len());
         Ok(())
     }
@@ -268,8 +216,8 @@ impl Gcm {
     ///
     /// [`Reason::InvalidTag`] if there is none, or unless 1 to 16 bytes are asked for.
     pub fn made_tag(&self, len: usize) -> Result<&[u8], Reason> {
-        let is_there = self.seals && self.tag_len.is_some() && len > 0;
-        self.tag.get(..len).filter(|_| is_there).ok_or(Reason::InvalidTag)
+        let is_there = self.seals() && self.tag_len.is_some() && len > 0;
+        self.message.tag().get(..len).filter(|_| is_there).ok_or(Reason::InvalidTag)
     }
 
     /// The IV as it stands; of what is encrypted without one, it is drawn now.
@@ -299,7 +247,7 @@ impl Gcm {
     pub fn set_tls_aad(&mut self, aad: &[u8]) -> Result<(), Reason> {
         let mut aad = <[u8; TLS_AAD]>::try_from(aad).map_err(|_| Reason::InvalidAad)?;
         let given = usize::from(u16::from_be_bytes([aad[11], aad[12]]));
-        let around = if self.seals { EXPLICIT } else { EXPLICIT + TAG };
+        let around = if self.seals() { EXPLICIT } else { EXPLICIT + TAG };
         let text = given.checked_sub(around).ok_or(Reason::InvalidAad)?;
         aad[11..].copy_from_slice(&(text as u16).to_be_bytes());
         (self.tls_aad, self.expects_record) = (aad, true);
@@ -320,7 +268,7 @@ impl Gcm {
             return Err(Reason::FailedToGetParameter);
         }
         self.iv.bytes[..len].copy_from_slice(fixed);
-        if self.seals {
+        if self.seals() {
             random::fill(&mut self.iv.bytes[len..self.iv.len])
                 .ok_or(Reason::FailedToGetParameter)?;
             self.iv.is_random = true;
@@ -353,7 +301,7 @@ impl Gcm {
     /// The IV for the next message, counted: its last `len` bytes, all of it if that is 0 or too much.
     /// The message begins.
     pub fn generate_iv(&mut self, len: usize, mut take: impl FnMut(&[u8])) -> bool {
-        if !self.iv.counts || self.key.is_none() || self.iv.len < EXPLICIT {
+        if !self.iv.counts || self.message.key().is_none() || self.iv.len < EXPLICIT {
             return false;
         }
         self.iv.is_ready();
@@ -370,7 +318,9 @@ impl Gcm {
     /// The counted part of the IV of the next message to be decrypted. The message begins.
     pub fn set_counted(&mut self, part: &[u8]) -> bool {
         let at = self.iv.len.checked_sub(part.len());
-        let Some(at) = at.filter(|_| self.iv.counts && self.key.is_some() && !self.seals) else {
+        let Some(at) =
+            at.filter(|_| self.iv.counts && self.message.key().is_some() && !self.seals())
+        else {
             return false;
         };
         self.iv.bytes[at..self.iv.len].copy_from_slice(part);
@@ -379,7 +329,7 @@ impl Gcm {
     }
 
     fn draw_iv(&mut self) -> bool {
-        if !self.seals || self.iv.len < 12 {
+        if !self.seals() || self.iv.len < 12 {
             return false;
         }
         let drawn = random::fill(&mut self.iv.bytes[..self.iv.len]).is_some();
@@ -399,7 +349,7 @@ impl Gcm {
 
     fn begin_another(&mut self) -> bool {
         match self.iv.state {
-            _ if self.key.is_none() => return false,
+            _ if self.message.key().is_none() => return false,
             IvState::InUse => return true,
             IvState::Spent => return false,
             IvState::Missing => {
@@ -410,23 +360,18 @@ impl Gcm {
             IvState::Ready => {}
         }
         let iv = &self.iv.bytes[..self.iv.len];
-        let begun = match (&mut self.stream, &self.key) {
-            (Some(stream), _) => stream.restart(iv),
-            (place, Some(key)) => {
-                let begin = if self.seals { GcmStream::seal } else { GcmStream::open };
-                begin(key.clone(), iv).map(|stream| *place = Some(stream))
-            }
-            (None, None) => return false,
-        };
-        (self.iv.state, self.parts) = (IvState::InUse, 0);
-        begun.is_ok()
+        let begun = self.message.begin(iv).is_some();
+        self.iv.state = IvState::InUse;
+        begun
     }
 
     /// The message under way, which begins now if none is.
     #[inline]
     fn message(&mut self) -> Result<&mut GcmStream<Shared<AeadKey>>, Reason> {
-        let begun = self.begin();
-        self.stream.as_mut().filter(|_| begun).ok_or(Reason::CipherOperationFailed)
+        if !self.begin() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        self.message.stream()
     }
 
     /// Additional data of a message, in front of its text.
@@ -436,9 +381,10 @@ impl Gcm {
     /// [`Reason::CipherOperationFailed`].
     pub fn aad(&mut self, more: &[u8]) -> Result<(), Reason> {
         // Behind text there is none, not even an empty one.
-        let may_come = self.begin() && self.parts == 0;
-        let stream = self.stream.as_mut().filter(|_| may_come);
-        Ok(stream.ok_or(Reason::CipherOperationFailed)?.aad(more)?)
+        if !self.begin() || self.message.has_text() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        Ok(self.message.stream()?.aad(more)?)
     }
 
     /// Makes sure that the next part of a message can have so many bytes, before anything is written.
@@ -458,41 +404,25 @@ impl Gcm {
     /// [`Reason::CipherOperationFailed`] without a key or an IV that was not used, or if the message becomes
     /// too long; [`Reason::MallocFailure`].
     pub fn update(&mut self, data: &mut [u8]) -> Result<(), Reason> {
-        let stream = self.message()?;
+        self.message()?;
         if data.is_empty() {
             return Ok(());
         }
-        stream.update(data)?;
-        self.parts += 1;
-        if self.parts == 2 {
-            self.tally.add(Counter::InParts, 1);
-        }
-        let bytes = match self.seals {
-            true => Counter::MessageBytesSealed,
-            false => Counter::MessageBytesOpened,
-        };
-        self.tally.add(bytes, data.len() as u64);
-        Ok(())
+        self.message.update(data)
     }
 
     /// Ends the message: makes its tag, or says whether it is the one that was set. The IV is spent.
     #[must_use]
     pub fn finish(&mut self) -> bool {
-        if !self.begin() || (!self.seals && self.tag_len.is_none()) {
+        if !self.begin() || (!self.seals() && self.tag_len.is_none()) {
             return false;
         }
         self.iv.state = IvState::Spent;
-        let Some(stream) = &mut self.stream else { return false };
-        if self.seals {
-            let Ok(tag) = stream.tag() else { return false };
-            (self.tag, self.tag_len) = (tag, Some(TAG));
-            self.tally.add(Counter::MessagesSealed, 1);
-            return true;
+        let done = self.message.finish(self.tag_len());
+        if done && self.seals() {
+            self.tag_len = Some(TAG);
         }
-        let tag = &self.tag[..self.tag_len.unwrap_or(TAG)];
-        let is_authentic = stream.verify(tag) == Ok(true);
-        self.tally.add(if is_authentic { Counter::MessagesOpened } else { Counter::Forged }, 1);
-        is_authentic
+        done
     }
 
     /// A TLS 1.2 record in place: explicit nonce, text, tag. Gives the bytes of the whole record, when
@@ -513,7 +443,7 @@ impl Gcm {
     fn record_of(&mut self, record: &mut [u8]) -> Result<usize, Reason> {
         let refused = Reason::CipherOperationFailed;
         let aad = &self.tls_aad;
-        let key = self.key.as_ref().filter(|_| self.iv.counts && self.iv.len == 12);
+        let key = self.message.key().filter(|_| self.iv.counts && self.iv.len == 12);
         let key = key.ok_or(refused)?;
         let whole = record.len();
         let (explicit, rest) = record.split_first_chunk_mut::<EXPLICIT>().ok_or(refused)?;
@@ -524,7 +454,7 @@ impl Gcm {
             let [e, f, g, h, i, j, k, l] = explicit;
             [a, b, c, d, e, f, g, h, i, j, k, l]
         };
-        if self.seals {
+        if self.message.seals() {
             let number = aad.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
             let number = match self.iv.last {
                 Some(last) => number.max(last.checked_add(1).ok_or(Reason::TooManyRecords)?),
@@ -535,8 +465,7 @@ impl Gcm {
             let nonce = Nonce::new(nonce(*explicit));
             let op = SealOp::with_aead_key(key, nonce, aad, text, tag).map_err(|_| refused)?;
             seal_burst(&mut [op]);
-            self.tally.add(Counter::RecordsSealed, 1);
-            self.tally.add(Counter::RecordBytesSealed, len as u64);
+            self.message.sealed_record(len);
             return Ok(whole);
         }
         self.iv.bytes[4..12].copy_from_slice(explicit);
@@ -544,11 +473,10 @@ impl Gcm {
         let mut burst = [op.map_err(|_| refused)?];
         open_burst(&mut burst);
         if burst[0].verdict() != Verdict::Authentic {
-            self.tally.add(Counter::Forged, 1);
+            self.message.opened_record(None);
             return Err(refused);
         }
-        self.tally.add(Counter::RecordsOpened, 1);
-        self.tally.add(Counter::RecordBytesOpened, len as u64);
+        self.message.opened_record(Some(len));
         Ok(len)
     }
 }
@@ -581,6 +509,6 @@ impl Drop for Gcm {
 
 impl fmt::Debug for Gcm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gcm(aes-{}-gcm, seals: {})", self.bits.bits(), self.seals)
+        write!(f, "Gcm(aes-{}-gcm, seals: {})", self.bits.bits(), self.seals())
     }
 }

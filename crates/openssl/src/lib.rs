@@ -26,6 +26,7 @@ pub mod differences {}
 #[allow(unsafe_code)]
 mod ffi;
 pub mod gcm;
+mod message;
 pub mod offer;
 mod random;
 mod reason;

@@ -10,10 +10,13 @@
 use std::{
     fmt, io,
     path::Path,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use crate::ffi::counters;
+use rustix::thread::sched_getcpu;
 
 /// The key of the provider's section that names the file.
 pub const KEY: &str = "stats";
@@ -33,6 +36,18 @@ pub(crate) const ROWS: usize = 63;
 
 /// Bytes of a file of counters.
 pub(crate) const BYTES: usize = (1 + ROWS) * ROW;
+
+/// Counters of a file, behind its first row.
+pub(crate) type Rows = [[AtomicU64; Counter::ALL.len()]; ROWS];
+
+/// The counters of the file that the first loading opened. They stay mapped until the process ends.
+static FILE: OnceLock<Option<&'static Rows>> = OnceLock::new();
+
+/// Has the file opened if this is the first time, and notes that the provider was loaded.
+pub(crate) fn note_loading(open: impl FnOnce() -> Option<&'static Rows>) {
+    FILE.get_or_init(open);
+    Tally::here().add(Counter::Loaded, 1);
+}
 
 /// A thing that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +208,8 @@ pub(crate) struct Tally(Option<&'static [AtomicU64; Counter::ALL.len()]>);
 impl Tally {
     /// The row of the processor this runs on.
     pub(crate) fn here() -> Self {
-        Self(counters::rows().map(|rows| &rows[counters::processor() % ROWS]))
+        let rows = FILE.get().copied().flatten();
+        Self(rows.map(|rows| &rows[sched_getcpu() % ROWS]))
     }
 
     /// Adds to a counter.

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    Cpu, KeyMaterial, Nonce, OpenKey, OpenNonce, OpenOp, SealKey, SealOp, SecretBytes, Suite,
+    Cpu, KeyMaterial, Lengths, Nonce, OpenKey, OpenNonce, OpenOp, SealKey, SealOp, SecretBytes, Suite,
     Verdict, open_burst, seal_burst,
 };
 
@@ -102,7 +102,7 @@ impl Packets {
     }
 
     fn seal(&mut self, around: impl FnOnce(&mut dyn FnMut())) -> Result<(), Box<dyn Error>> {
-        let lengths = (self.header, self.text);
+        let lengths = Lengths { header: self.header, text: self.text };
         let mut ops = ArrayVec::<_, COUNT_MAX>::new();
         for frame in self.memory.chunks_exact_mut(FRAME).take(self.count) {
             self.nonce += 1;
@@ -120,7 +120,7 @@ impl Packets {
     }
 
     fn open(&mut self, around: impl FnOnce(&mut dyn FnMut())) -> Result<(), Box<dyn Error>> {
-        let lengths = (self.header, self.text);
+        let lengths = Lengths { header: self.header, text: self.text };
         let first = self.nonce - self.count as u64;
         let mut ops = ArrayVec::<_, COUNT_MAX>::new();
         for (frame, number) in self.memory.chunks_exact_mut(FRAME).take(self.count).zip(first + 1..)

@@ -6,8 +6,8 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use super::found::{Cost, PROFILE};
 use super::mca::Mca;
-use super::{Cost, PROFILE};
 use crate::report::Tally;
 use crate::workspace::{Workspace, rustc_version};
 

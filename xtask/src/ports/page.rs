@@ -6,9 +6,9 @@ use std::fs;
 use anyhow::{Context as _, Result};
 
 use super::budget::Versions;
+use super::found::{Cost, Found, KernelLoop, PROFILE, tier};
 use super::mca::Figures;
 use super::models::{DIRECTIONS, LENGTHS, MODELS, SUITES};
-use super::{Cost, Found, KernelLoop, PROFILE};
 use crate::workspace::Workspace;
 
 /// The page, whose part between these lines is written.
@@ -57,11 +57,6 @@ fn section(page: &str, model: &str) -> Option<String> {
     let body = rest.split("\n### ").next()?;
     let rows: Vec<&str> = body.lines().filter(|line| line.starts_with('|')).collect();
     Some(format!("\n### {model} ({head}\n\n{OLDER}\n\n{}\n", rows.join("\n")))
-}
-
-/// A tier without a word for what it lacks.
-pub(super) fn tier(tier: &str) -> &str {
-    tier.trim_end_matches(" -")
 }
 
 /// A processor's bursts: cycles for a packet, micro-operations, what limits.

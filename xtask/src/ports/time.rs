@@ -5,10 +5,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::found::tier;
 use super::listing::Listing;
 use super::mca::{Answer, Block, Detail, Mca, Question};
 use super::models::{self, Burst, MODELS};
-use super::page::tier;
 use super::{NOT_TRACED, denied, follow, tier_here, unknown};
 use crate::gate::DENY;
 

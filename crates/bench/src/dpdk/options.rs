@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use convoy_crypto::{Cipher, HashAlg, IcvLen, MacAlg, Suite};
+use convoy_crypto::Suite;
 
 use super::{BURST, PACKETS, WINDOWS};
 use crate::suite::{Layout as _, aad_bytes};
@@ -63,30 +63,17 @@ pub fn of_suite(suite: Suite) -> Option<String> {
         )
     };
     match suite {
-        Suite::Gcm(params) if params.icv_len == IcvLen::Icv16 => Some(aead("aes-gcm")),
-        Suite::ChaCha20Poly1305 => Some(aead("chacha20-poly1305")),
-        Suite::Pair { cipher: Cipher::AesCbc(_), integrity } => {
-            let (mac, mac_key) = (mac(integrity.alg())?, suite.integrity_key_bytes());
+        Suite::Pair { cipher, integrity } => {
+            let (cipher, mac) = (cipher.names().dpdk?, integrity.alg().names().dpdk?);
+            let mac_key = suite.integrity_key_bytes();
             let iv = suite.iv_bytes();
             Some(format!(
-                "--optype cipher-then-auth --cipher-algo aes-cbc --cipher-op encrypt --cipher-key-sz {key} \
+                "--optype cipher-then-auth --cipher-algo {cipher} --cipher-op encrypt --cipher-key-sz {key} \
                  --cipher-iv-sz {iv} --auth-algo {mac} --auth-op generate --auth-key-sz {mac_key} --digest-sz {icv}"
             ))
         }
+        _ if icv == 16 => Some(aead(suite.names()?.dpdk?)),
         _ => None,
-    }
-}
-
-/// DPDK's name of a MAC.
-const fn mac(alg: MacAlg) -> Option<&'static str> {
-    match alg {
-        MacAlg::Hmac(HashAlg::Sha1) => Some("sha1-hmac"),
-        MacAlg::Hmac(HashAlg::Sha256) => Some("sha2-256-hmac"),
-        MacAlg::Hmac(HashAlg::Sha384) => Some("sha2-384-hmac"),
-        MacAlg::Hmac(HashAlg::Sha512) => Some("sha2-512-hmac"),
-        MacAlg::AesXcbc => Some("aes-xcbc-mac"),
-        MacAlg::AesCmac(_) => Some("aes-cmac"),
-        MacAlg::Null | MacAlg::Hmac(_) => None,
     }
 }
 

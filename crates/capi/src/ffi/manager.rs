@@ -14,6 +14,7 @@ use convoy_crypto::{
 };
 
 use super::{
+    chunk::{CHUNK, Places},
     long_ivs, packets,
     raw::{self, Error, Region, guard},
     segments,
@@ -31,33 +32,6 @@ use crate::types::{
 pub struct Mgr {
     queue: Queue<Job, Translator>,
 }
-
-/// Jobs that are translated and worked on together.
-pub(super) const CHUNK: usize = 64;
-
-/// Some of the jobs of a chunk, a bit each by their places.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Places(u64);
-
-impl Places {
-    #[inline(always)]
-    pub(super) fn add(&mut self, place: usize) {
-        self.0 |= 1 << place;
-    }
-
-    #[inline(always)]
-    pub(super) fn has(self, place: usize) -> bool {
-        self.0 >> place & 1 != 0
-    }
-
-    #[inline(always)]
-    fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-// A bit for each job.
-const _: () = assert!(CHUNK == u64::BITS as usize);
 
 /// Runs jobs of C.
 #[derive(Debug)]

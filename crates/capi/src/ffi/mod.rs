@@ -5,6 +5,7 @@
 //! promise, which each function's documentation repeats.
 
 mod aead;
+mod chunk;
 mod keys;
 mod long_ivs;
 mod manager;

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use convoy_crypto::{Nonce, OpenOp, SealOp, open_burst, seal_burst};
 
 use super::{
-    manager::{CHUNK, Places},
+    chunk::{CHUNK, Places},
     raw::{IN_REACH, Region, TAG_BYTES, aead_key, bytes, bytes_mut, reach},
 };
 use crate::types::{

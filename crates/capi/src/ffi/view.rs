@@ -11,7 +11,7 @@ use convoy_crypto::{
     },
 };
 
-use super::manager::CHUNK;
+use super::chunk::CHUNK;
 use super::raw::{
     Error, IN_REACH, Region, aead_key, bytes, bytes_mut, input, object, output, reach,
 };

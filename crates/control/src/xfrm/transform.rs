@@ -1,8 +1,6 @@
 //! Algorithms and keys as daemons send them, as suites and keys of Convoy.
 
-use convoy_crypto::{
-    Cipher, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, MacAlg, SecretBytes, Suite,
-};
+use convoy_crypto::{Cipher, Integrity, KeyBits, MacAlg, SecretBytes, Suite};
 use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::AhSuite;
@@ -85,29 +83,39 @@ fn combined(aead: &Aead) -> Result<Suite, Refusal> {
     let known = known(&aead.name, names::aead, UNKNOWN)?;
     // A kernel finds no algorithm of this name with another length.
     let icv_bits = known.icv_bits(Some(aead.icv_bits)).ok_or_else(unknown)?;
-    let icv_len = IcvLen::from_bytes(icv_bits as usize / 8).ok_or_else(unknown)?;
-    let key_bits = || aes_bits(known, &aead.key);
-    Ok(match known.name {
-        "rfc4106(gcm(aes))" => Suite::Gcm(GcmParams::new(key_bits()?, icv_len)),
-        "rfc4309(ccm(aes))" => Suite::Ccm { key_bits: key_bits()?, icv_len },
-        "rfc4543(gcm(aes))" => Suite::Gmac(key_bits()?),
-        "rfc7539esp(chacha20,poly1305)" => Suite::ChaCha20Poly1305,
-        _ => return Err(unknown()),
-    })
+    let named = Suite::AEADS.into_iter().filter(|suite| linux_name(*suite) == Some(known.name));
+    let suite = of_size(known, &aead.key, named, Suite::key_bytes)?.ok_or_else(unknown)?;
+    suite.with_icv(icv_bits as usize / 8).ok_or_else(unknown)
+}
+
+fn linux_name(aead: Suite) -> Option<&'static str> {
+    aead.names().map(|names| names.linux)
+}
+
+/// The one of these algorithms, which share a name, whose key is of this size; none if there are none. A key of another size than
+/// that of the only one is left to who makes keys of it.
+fn of_size<T: Copy>(
+    known: &Known,
+    key: &Key,
+    algorithms: impl Iterator<Item = T>,
+    key_bytes: impl Fn(T) -> usize,
+) -> Result<Option<T>, Refusal> {
+    match algorithms.collect::<Vec<_>>()[..] {
+        [] => Ok(None),
+        [only] => Ok(Some(only)),
+        ref sizes => {
+            let bytes = aes_bits(known, key)?.bytes();
+            Ok(sizes.iter().copied().find(|algorithm| key_bytes(*algorithm) == bytes))
+        }
+    }
 }
 
 fn cipher(cipher: &Algorithm) -> Result<Cipher, Refusal> {
     const UNKNOWN: &str = "Requested CRYPT algorithm not found";
     let known = known(&cipher.name, names::cipher, UNKNOWN)?;
-    Ok(match known.name {
-        "ecb(cipher_null)" => Cipher::Null,
-        "cbc(aes)" => Cipher::AesCbc(aes_bits(known, &cipher.key)?),
-        "rfc3686(ctr(aes))" => Cipher::AesCtr(aes_bits(known, &cipher.key)?),
-        // Its only size is checked with the keys.
-        "cbc(des3_ede)" => Cipher::TripleDesCbc,
-        "cbc(camellia)" => Cipher::CamelliaCbc(aes_bits(known, &cipher.key)?),
-        _ => return Err(Refusal::new(Errno::ENOSYS, UNKNOWN)),
-    })
+    let named = Cipher::ALL.into_iter().filter(|cipher| cipher.names().linux == known.name);
+    let found = of_size(known, &cipher.key, named, Cipher::key_bytes)?;
+    found.ok_or_else(|| Refusal::new(Errno::ENOSYS, UNKNOWN))
 }
 
 fn mac(integrity: &convoy_xfrm::Integrity) -> Result<Integrity, Refusal> {
@@ -116,17 +124,12 @@ fn mac(integrity: &convoy_xfrm::Integrity) -> Result<Integrity, Refusal> {
         Some(_) => "Requested AUTH_TRUNC algorithm not found",
     };
     let known = known(&integrity.name, names::integrity, unknown)?;
-    let alg = match known.name {
-        "digest_null" => return Err(no_integrity()),
-        "hmac(md5)" => MacAlg::Hmac(HashAlg::Md5),
-        "hmac(sha1)" => MacAlg::Hmac(HashAlg::Sha1),
-        "hmac(sha256)" => MacAlg::Hmac(HashAlg::Sha256),
-        "hmac(sha384)" => MacAlg::Hmac(HashAlg::Sha384),
-        "hmac(sha512)" => MacAlg::Hmac(HashAlg::Sha512),
-        "xcbc(aes)" => MacAlg::AesXcbc,
-        "cmac(aes)" => MacAlg::AesCmac(aes_bits(known, &integrity.key)?),
-        _ => return Err(Refusal::new(Errno::ENOSYS, unknown)),
-    };
+    if known.name == MacAlg::Null.names().linux {
+        return Err(no_integrity());
+    }
+    let named = MacAlg::ALL.into_iter().filter(|mac| mac.names().linux == known.name);
+    let alg = of_size(known, &integrity.key, named, MacAlg::key_bytes)?;
+    let alg = alg.ok_or_else(|| Refusal::new(Errno::ENOSYS, unknown))?;
     let icv_bits = known
         .icv_bits(integrity.icv_bits)
         .ok_or_else(|| Refusal::new(Errno::EINVAL, "Invalid length requested for truncated ICV"))?;

@@ -8,8 +8,8 @@ mod process;
 mod provider;
 
 use convoy_crypto::{
-    Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg,
-    PORTABLE_IS_SOFT, SealKey, SecretBytes, Suite, Tier, WideUnits, assumed_features,
+    Cipher, Cpu, IcvLen, Integrity, KeyMaterial, MacAlg, Names, PORTABLE_IS_SOFT, SealKey,
+    SecretBytes, Suite, Tier, WideUnits, assumed_features,
 };
 use convoy_engine::registry::{self, Registry};
 use serde::Serialize;
@@ -65,12 +65,12 @@ struct EngineRow {
 /// An AEAD, a cipher or a MAC; ciphers and MACs go together in any pair.
 #[derive(Serialize)]
 struct AlgorithmRow {
-    name: String,
+    name: &'static str,
     kind: &'static str,
     key_bits: usize,
     nonce_bytes: usize,
     icv_bytes: Vec<usize>,
-    rfc: &'static str,
+    rfc: String,
     /// Code that computes it on each tier, the one in use first.
     implementations: Vec<Implementation>,
 }
@@ -158,74 +158,34 @@ fn engines() -> Vec<EngineRow> {
 }
 
 fn algorithms(cpu: &Cpu) -> anyhow::Result<Vec<AlgorithmRow>> {
-    let icv16 = IcvLen::Icv16;
-    let each_icv = || IcvLen::ALL.map(IcvLen::bytes).to_vec();
     let mut rows = Vec::new();
-    for bits in KeyBits::ALL {
-        let suite = Suite::Gcm(GcmParams::new(bits, icv16));
-        rows.push(row(
-            cpu,
-            suite,
-            format!("aes-{}-gcm", bits.bits()),
-            "aead",
-            each_icv(),
-            "RFC 4106",
-        )?);
+    for suite in Suite::AEADS {
+        let icv_bytes = IcvLen::ALL.map(IcvLen::bytes).into_iter();
+        let icv_bytes = icv_bytes.filter(|bytes| suite.with_icv(*bytes).is_some()).collect();
+        let Some(names) = suite.names() else { continue };
+        rows.push(row(cpu, suite, names, "aead", icv_bytes)?);
     }
-    for key_bits in KeyBits::ALL {
-        let suite = Suite::Ccm { key_bits, icv_len: icv16 };
-        let name = format!("aes-{}-ccm", key_bits.bits());
-        rows.push(row(cpu, suite, name, "aead", each_icv(), "RFC 4309")?);
-    }
-    for bits in KeyBits::ALL {
-        let name = format!("aes-{}-gmac", bits.bits());
-        rows.push(row(cpu, Suite::Gmac(bits), name, "aead", vec![16], "RFC 4543")?);
-    }
-    let suite = Suite::ChaCha20Poly1305;
-    rows.push(row(cpu, suite, suite.to_string(), "aead", vec![16], "RFC 7634")?);
     for cipher in Cipher::ALL {
-        let rfc = match cipher {
-            Cipher::Null => "RFC 2410",
-            Cipher::AesCbc(_) => "RFC 3602",
-            Cipher::AesCtr(_) => "RFC 3686",
-            Cipher::TripleDesCbc => "RFC 2451, for old peers",
-            Cipher::CamelliaCbc(_) => "RFC 4312, for old peers",
-        };
         let suite = Suite::Pair { cipher, integrity: Integrity::NULL };
-        rows.push(row(cpu, suite, cipher.to_string(), "cipher", Vec::new(), rfc)?);
+        rows.push(row(cpu, suite, cipher.names(), "cipher", Vec::new())?);
     }
-    for (alg, rfc) in MACS {
+    for alg in MacAlg::ALL {
         let usual = Integrity::IPSEC.into_iter().find(|usual| usual.alg() == alg);
         let full = Integrity::full(alg);
         let mut icv: Vec<_> = usual.into_iter().chain([full]).map(Integrity::icv_bytes).collect();
         icv.dedup();
         let suite = Suite::Pair { cipher: Cipher::Null, integrity: full };
-        rows.push(row(cpu, suite, alg.to_string(), "mac", icv, rfc)?);
+        rows.push(row(cpu, suite, alg.names(), "mac", icv)?);
     }
     Ok(rows)
 }
 
-/// Every MAC, with its source.
-const MACS: [(MacAlg, &str); 10] = [
-    (MacAlg::Hmac(HashAlg::Md5), "RFC 2403"),
-    (MacAlg::Hmac(HashAlg::Sha1), "RFC 2404"),
-    (MacAlg::Hmac(HashAlg::Sha224), "RFC 4231"),
-    (MacAlg::Hmac(HashAlg::Sha256), "RFC 4868"),
-    (MacAlg::Hmac(HashAlg::Sha384), "RFC 4868"),
-    (MacAlg::Hmac(HashAlg::Sha512), "RFC 4868"),
-    (MacAlg::AesXcbc, "RFC 3566"),
-    (MacAlg::AesCmac(KeyBits::Aes128), "RFC 4494"),
-    (MacAlg::AesCmac(KeyBits::Aes192), "SP 800-38B"),
-    (MacAlg::AesCmac(KeyBits::Aes256), "SP 800-38B"),
-];
-
 fn row(
     cpu: &Cpu,
     suite: Suite,
-    name: String,
+    names: Names,
     kind: &'static str,
     icv_bytes: Vec<usize>,
-    rfc: &'static str,
 ) -> anyhow::Result<AlgorithmRow> {
     // Any key will do to see what would compute with it; 3DES refuses those of equal parts.
     let secret = |bytes| SecretBytes::from((0..bytes).map(|i| i as u8).collect::<Vec<_>>());
@@ -241,6 +201,11 @@ fn row(
     implementations.reverse();
     let key_bytes = suite.key_bytes().max(suite.integrity_key_bytes());
     let (key_bits, nonce_bytes) = (key_bytes * 8, suite.nonce_bytes());
+    let name = names.name;
+    let rfc = match suite.is_legacy() {
+        true => format!("{}, for old peers", names.source),
+        false => names.source.to_owned(),
+    };
     Ok(AlgorithmRow { name, kind, key_bits, nonce_bytes, icv_bytes, rfc, implementations })
 }
 
@@ -266,12 +231,12 @@ fn text(report: &Report) -> String {
         names.dedup();
         let in_use = if names.is_empty() { String::new() } else { names.remove(0) };
         vec![
-            a.name.clone(),
+            a.name.to_owned(),
             a.kind.to_owned(),
             format!("{} bits", a.key_bits),
             format!("{} bytes", a.nonce_bytes),
             if icv.is_empty() { "–".to_owned() } else { format!("{} bytes", icv.join("/")) },
-            a.rfc.to_owned(),
+            a.rfc.clone(),
             in_use,
             names.join(", "),
         ]

@@ -6,25 +6,28 @@
 
 pub(crate) mod features;
 mod hint;
-#[cfg(target_arch = "x86_64")]
-mod lent;
+pub(crate) mod job;
 #[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
 pub mod marks;
 #[cfg(not(target_arch = "x86_64"))]
 mod none;
+pub(crate) mod packet;
+pub(crate) mod part;
+mod public;
+pub(crate) mod record_job;
 mod secure;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use hint::{prefetch_front, prefetch_read, time_stamp};
-#[cfg(target_arch = "x86_64")]
-pub use lent::{ChaChaSecret, GcmTables, KeyLender, LentKey};
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use none::{
     HashKernel, Kernel, Proofs, RecordKernel, Tables, detect, is_by_amd, sleepers_mhz,
 };
+pub(crate) use public::made_public;
 pub(crate) use secure::{is_secure, with_variable};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{
     HashKernel, Kernel, Proofs, RecordKernel, Tables, detect, is_by_amd, sleepers_mhz,
+    wipe_general_registers,
 };

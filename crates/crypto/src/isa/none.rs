@@ -1,17 +1,17 @@
 //! Targets without kernels: every key is portable, and the types that would say otherwise have no
 //! values.
 
+use super::{
+    job::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob, HmacJob},
+    packet::{GcmPacket, Slot},
+    part::{ChaChaState, GcmState, KeystreamFrom, Lengths, Pads, PartOperation},
+    record_job::RecordJob,
+};
 use crate::{
     HashAlg, KeyBits, MacAlg, Tier,
-    block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
-    burst::Slot,
+    block::{CbcMacKey, HmacKey, RoundKeys},
     memory::{Lined, OutOfMemory},
-    op::Op,
-    pass::{
-        CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
-        chacha_parts::Pads, gcm_parts::PartOperation, record::RecordJob,
-    },
-    wide_units::Width,
+    width::Width,
 };
 
 /// A tier proven to be usable here; there is none.
@@ -75,7 +75,7 @@ impl RecordKernel {
         match self {}
     }
 
-    pub(crate) fn seal(self, _: HashAlg, _: (KeyBits, &RoundKeys), _: &mut [RecordJob<'_>]) {
+    pub(crate) fn seal(self, _: HashAlg, _: SizedKeys<'_>, _: &mut [RecordJob<'_>]) {
         match self {}
     }
 }
@@ -127,11 +127,11 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn run<'a, O: Op<'a>>(self, _: &mut [Slot<'_, O>]) {
+    pub(crate) fn run<'a, O: GcmPacket<'a>>(self, _: &mut [Slot<'_, O>]) {
         match self {}
     }
 
-    pub(crate) fn run_one<'a, O: Op<'a>>(self, _: &mut O) {
+    pub(crate) fn run_one<'a, O: GcmPacket<'a>>(self, _: &mut O) {
         match self {}
     }
 
@@ -155,7 +155,7 @@ impl Kernel {
         _: &Tables,
         _: &[u8; 16],
         _: &[u8; 16],
-        _: (u64, u64),
+        _: Lengths,
         _: &mut GcmState,
     ) {
         match self {}
@@ -169,7 +169,7 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn gcm_finish(self, _: &Tables, _: (u64, u64), _: &mut GcmState) {
+    pub(crate) fn gcm_finish(self, _: &Tables, _: Lengths, _: &mut GcmState) {
         match self {}
     }
 
@@ -192,14 +192,14 @@ impl Kernel {
     pub(crate) fn chacha_next(
         self,
         _: bool,
-        _: (&ChaChaKey, &[u8; 16], u32),
+        _: KeystreamFrom<'_>,
         _: &mut [u8],
         _: &mut ChaChaState,
     ) {
         match self {}
     }
 
-    pub(crate) fn chacha_keystream(self, _: (&ChaChaKey, &[u8; 16], u32), _: &mut Pads) {
+    pub(crate) fn chacha_keystream(self, _: KeystreamFrom<'_>, _: &mut Pads) {
         match self {}
     }
 

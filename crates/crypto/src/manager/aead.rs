@@ -3,40 +3,37 @@
 use arrayvec::ArrayVec;
 
 use super::{
-    check::cipher,
-    job::{Job, JobCipher},
+    job::{Direction, Job, JobCipher},
+    plan::{CipherPass, Planned},
     run::{CHUNK, part_mut},
 };
 use crate::{
-    Nonce, OpenOp, SealOp,
-    op::{HashedAad, write_icv},
-    open_burst, seal_burst,
-    secret::Scratch,
+    Nonce, OpenOp, SealOp, icv::write_icv, op::HashedAad, open_burst, seal_burst, secret::Scratch,
 };
 
 /// Runs the jobs of one direction, at most [`CHUNK`].
-pub(super) fn run(jobs: &mut [Job<'_>], class: u8) {
+pub(super) fn run(jobs: &mut [Job<'_>], direction: Direction) {
     let mut tags = Scratch([[0; 16]; CHUNK]);
-    if class == cipher::AEAD_SEAL {
-        seal(jobs, &mut tags.0);
-    } else {
-        open(jobs, &mut tags.0);
+    match direction {
+        Direction::Encrypt => seal(jobs, &mut tags.0),
+        Direction::Decrypt => open(jobs, &mut tags.0),
     }
-    for (job, tag) in of_class(jobs, class).zip(&tags.0) {
+    for (job, tag) in of_direction(jobs, direction).zip(&tags.0) {
         write_icv(tag, job.tag);
     }
 }
 
-fn of_class<'j, 'a>(
+fn of_direction<'j, 'a>(
     jobs: &'j mut [Job<'a>],
-    class: u8,
+    direction: Direction,
 ) -> impl Iterator<Item = &'j mut Job<'a>> + use<'j, 'a> {
-    jobs.iter_mut().filter(move |job| job.plan.cipher == class)
+    let pass = Planned::new(CipherPass::Aead(direction));
+    jobs.iter_mut().filter(move |job| job.plan.cipher == pass)
 }
 
 fn seal(jobs: &mut [Job<'_>], tags: &mut [[u8; 16]; CHUNK]) {
     let mut ops = ArrayVec::<SealOp<'_>, CHUNK>::new();
-    for (job, tag) in of_class(jobs, cipher::AEAD_SEAL).zip(tags) {
+    for (job, tag) in of_direction(jobs, Direction::Encrypt).zip(tags) {
         let JobCipher::Aead(key, _) = job.cipher else { continue };
         let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) else { continue };
         let Some(&nonce) = job.iv.bytes.first_chunk::<12>() else { continue };
@@ -49,7 +46,7 @@ fn seal(jobs: &mut [Job<'_>], tags: &mut [[u8; 16]; CHUNK]) {
 
 fn open(jobs: &mut [Job<'_>], tags: &mut [[u8; 16]; CHUNK]) {
     let mut ops = ArrayVec::<OpenOp<'_>, CHUNK>::new();
-    for (job, tag) in of_class(jobs, cipher::AEAD_OPEN).zip(tags) {
+    for (job, tag) in of_direction(jobs, Direction::Decrypt).zip(tags) {
         let JobCipher::Aead(key, _) = job.cipher else { continue };
         let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) else { continue };
         let (key, aad) = (key.inner(), HashedAad::whole(job.aad));

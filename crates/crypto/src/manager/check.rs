@@ -1,32 +1,10 @@
 //! Checks that a job's parts fit together, and the choice of the passes that it takes part in.
 
-use super::job::{Buffer, ChainOrder, Direction, Job, JobCipher, JobError, JobHash, Plan, Span};
-use crate::{GcmParams, KeyBits, Suite, pass::TRAILER_MAX};
-
-/// Classes of ciphers: what one pass works on together. Those of AES have three numbers each, for
-/// the three key sizes.
-pub(super) mod cipher {
-    pub(in super::super) const CBC_ENCRYPT: u8 = 0;
-    pub(in super::super) const CBC_DECRYPT: u8 = 3;
-    pub(in super::super) const CTR: u8 = 6;
-    pub(in super::super) const CCM_SEAL: u8 = 9;
-    pub(in super::super) const CCM_OPEN: u8 = 12;
-    pub(in super::super) const AEAD_SEAL: u8 = 15;
-    pub(in super::super) const AEAD_OPEN: u8 = 16;
-}
-
-/// Classes of MACs: the six hashes of HMAC, then the three key sizes of the CBC-MAC family, for
-/// AES-XCBC with its keys derived is AES-CMAC.
-pub(super) mod mac {
-    pub(in super::super) const CBC_MAC: u8 = 6;
-}
-
-/// Most bytes that CBC or a MAC takes, as in operations on packets.
-const LANE_MAX: u64 = u32::MAX as u64;
-
-/// Longest payload of ChaCha20-Poly1305 in bytes: block 0 keys the MAC, and 32 bits count (RFC 8439
-/// section 2.8).
-const CHACHA_MAX: u64 = ((1 << 32) - 2) * 64;
+use super::{
+    job::{Buffer, ChainOrder, Direction, Job, JobCipher, JobError, JobHash, Span},
+    plan::{CipherPass, MacPass, Plan, Planned},
+};
+use crate::{KeyBits, Suite, isa::job::TRAILER_MAX, key::LANE_MAX, op::ccm_limit};
 
 /// The part that the spans cover together.
 fn cover(job: &Job<'_>) -> Result<Span, JobError> {
@@ -50,15 +28,15 @@ fn cover(job: &Job<'_>) -> Result<Span, JobError> {
 /// The passes that the job takes part in. A job out of place has what it covers copied.
 pub(super) fn prepare(job: &mut Job<'_>) -> Result<Plan, JobError> {
     let cover = cover(job)?;
-    let cipher = cipher_class(job)?;
-    if matches!(job.buffer, Buffer::ReadOnly(_)) && cipher != Plan::NONE {
+    let cipher = cipher_pass(job)?;
+    if matches!(job.buffer, Buffer::ReadOnly(_)) && cipher != Planned::NONE {
         return Err(JobError::ReadOnly);
     }
     let mac = if is_aead(job) {
         aead_rest(job)?;
-        Plan::NONE
+        Planned::NONE
     } else {
-        mac_class(job)?
+        mac_pass(job)?
     };
     if job.iv.len == 12 {
         // Counting begins at 1 for CTR (RFC 3686 section 4); others want zeros there. Mostly that is so, and a byte
@@ -75,8 +53,8 @@ pub(super) fn prepare(job: &mut Job<'_>) -> Result<Plan, JobError> {
         to.copy_from_slice(from);
     }
     Ok(match job.order {
-        ChainOrder::CipherThenHash => Plan { cipher, early_mac: Plan::NONE, late_mac: mac },
-        ChainOrder::HashThenCipher => Plan { cipher, early_mac: mac, late_mac: Plan::NONE },
+        ChainOrder::CipherThenHash => Plan { cipher, early_mac: Planned::NONE, late_mac: mac },
+        ChainOrder::HashThenCipher => Plan { cipher, early_mac: mac, late_mac: Planned::NONE },
     })
 }
 
@@ -84,45 +62,42 @@ fn is_aead(job: &Job<'_>) -> bool {
     matches!(job.cipher, JobCipher::Ccm(..) | JobCipher::Aead(..))
 }
 
-fn cipher_class(job: &Job<'_>) -> Result<u8, JobError> {
+fn cipher_pass(job: &Job<'_>) -> Result<Planned<CipherPass>, JobError> {
     let (iv, len) = (job.iv.len, job.cipher_span.len);
-    let size = |bits: Option<KeyBits>| bits.map(|bits| bits as u8).ok_or(JobError::CipherKey);
+    let size = |bits: Option<KeyBits>| bits.ok_or(JobError::CipherKey);
     let cbc = (iv == 16, len.is_multiple_of(16) && len as u64 <= LANE_MAX);
-    let ((iv_fits, length_fits), class) = match job.cipher {
+    let ((iv_fits, length_fits), pass) = match job.cipher {
         JobCipher::Unset => return Err(JobError::Cipher),
-        JobCipher::Null => return Ok(Plan::NONE),
-        JobCipher::CbcEncrypt(key) => (cbc, cipher::CBC_ENCRYPT + size(key.bits())?),
-        JobCipher::CbcDecrypt(key) => (cbc, cipher::CBC_DECRYPT + size(key.bits())?),
+        JobCipher::Null => return Ok(Planned::NONE),
+        JobCipher::CbcEncrypt(key) => {
+            (cbc, Planned::new(CipherPass::CbcEncrypt(size(key.bits())?)))
+        }
+        JobCipher::CbcDecrypt(key) => {
+            (cbc, Planned::new(CipherPass::CbcDecrypt(size(key.bits())?)))
+        }
         JobCipher::Ctr(key) => {
             // As many blocks as 32 bits count.
             let fits = (matches!(iv, 12 | 16), len as u64 <= 1 << 36);
-            (fits, cipher::CTR + size(key.bits())?)
+            (fits, Planned::new(CipherPass::Ctr(size(key.bits())?)))
         }
         JobCipher::Ccm(key, direction) => {
-            let first = match direction {
-                Direction::Encrypt => cipher::CCM_SEAL,
-                Direction::Decrypt => cipher::CCM_OPEN,
+            let bits = size(key.bits())?;
+            let pass = match direction {
+                Direction::Encrypt => Planned::new(CipherPass::CcmSeal(bits)),
+                Direction::Decrypt => Planned::new(CipherPass::CcmOpen(bits)),
             };
-            let field = 8 * u32::from(15u8.saturating_sub(iv));
-            let short = 1u64.checked_shl(field).is_none_or(|limit| (len as u64) < limit);
-            (((7..=13).contains(&iv), short), first + size(key.bits())?)
+            (((7..=13).contains(&iv), len as u64 <= ccm_limit(iv)), pass)
         }
         JobCipher::Aead(key, direction) => {
-            let limit = match key.suite() {
-                Suite::Gcm(_) => GcmParams::MAX_DATA,
-                Suite::Gmac(_) => 1 << 60,
-                Suite::ChaCha20Poly1305 => CHACHA_MAX,
-                Suite::Ccm { .. } | Suite::Pair { .. } => return Err(JobError::CipherKey),
-            };
-            let class = match direction {
-                Direction::Encrypt => cipher::AEAD_SEAL,
-                Direction::Decrypt => cipher::AEAD_OPEN,
-            };
-            ((iv == 12, len as u64 <= limit), class)
+            if !matches!(key.suite(), Suite::Gcm(_) | Suite::Gmac(_) | Suite::ChaCha20Poly1305) {
+                return Err(JobError::CipherKey);
+            }
+            let fits = (iv == 12, len as u64 <= key.inner().limits().data);
+            (fits, Planned::new(CipherPass::Aead(direction)))
         }
     };
     match (iv_fits, length_fits) {
-        (true, true) => Ok(class),
+        (true, true) => Ok(pass),
         (false, _) => Err(JobError::IvLength),
         (true, false) => Err(JobError::CipherLength),
     }
@@ -147,11 +122,11 @@ fn aead_rest(job: &Job<'_>) -> Result<(), JobError> {
     if job.aad.len() as u64 >= 1 << 60 { Err(JobError::Aad) } else { Ok(()) }
 }
 
-fn mac_class(job: &Job<'_>) -> Result<u8, JobError> {
-    let (class, whole) = match job.hash {
+fn mac_pass(job: &Job<'_>) -> Result<Planned<MacPass>, JobError> {
+    let (pass, whole) = match job.hash {
         JobHash::Null => {
             return match (job.tag.is_empty(), job.trailer.is_empty(), job.aad.is_empty()) {
-                (true, true, true) => Ok(Plan::NONE),
+                (true, true, true) => Ok(Planned::NONE),
                 (false, ..) => Err(JobError::TagLength),
                 (true, false, _) => Err(JobError::Trailer),
                 (true, true, false) => Err(JobError::Aad),
@@ -159,11 +134,14 @@ fn mac_class(job: &Job<'_>) -> Result<u8, JobError> {
         }
         JobHash::Hmac(key) => {
             let alg = key.alg().ok_or(JobError::HashKey)?;
-            (alg as u8, alg.digest_bytes())
+            (Planned::new(MacPass::Hmac(alg)), alg.digest_bytes())
         }
-        JobHash::Xcbc(key) if key.is_set() => (mac::CBC_MAC + KeyBits::Aes128 as u8, 16),
+        JobHash::Xcbc(key) if key.is_set() => (Planned::new(MacPass::CbcMac(KeyBits::Aes128)), 16),
         JobHash::Xcbc(_) => return Err(JobError::HashKey),
-        JobHash::Cmac(key) => (mac::CBC_MAC + key.bits().ok_or(JobError::HashKey)? as u8, 16),
+        JobHash::Cmac(key) => {
+            let bits = key.bits().ok_or(JobError::HashKey)?;
+            (Planned::new(MacPass::CbcMac(bits)), 16)
+        }
     };
     let fits = [
         ((4..=whole).contains(&job.tag.len()), JobError::TagLength),
@@ -172,7 +150,7 @@ fn mac_class(job: &Job<'_>) -> Result<u8, JobError> {
         (job.aad.is_empty(), JobError::Aad),
     ];
     match fits.into_iter().find(|(fits, _)| !fits) {
-        None => Ok(class),
+        None => Ok(pass),
         Some((_, error)) => Err(error),
     }
 }
@@ -210,14 +188,14 @@ mod tests {
             let mut job = Job { hash, tag: &mut tag, ..Job::default() };
             for (len, fits) in [(u32::MAX as usize, true), (1 << 32, false), (1 << 40, false)] {
                 job.hash_span = Span::new(0, len);
-                assert_eq!(mac_class(&job).is_ok(), fits, "{hash:?} over {len} bytes");
+                assert_eq!(mac_pass(&job).is_ok(), fits, "{hash:?} over {len} bytes");
             }
         }
         let mut job = Job { cipher: JobCipher::CbcEncrypt(&aes), ..Job::default() };
         job.iv = [0; 16].into();
         for (len, fits) in [((1 << 32) - 16, true), (1 << 32, false), (1 << 40, false)] {
             job.cipher_span = Span::new(0, len);
-            assert_eq!(cipher_class(&job).is_ok(), fits, "CBC over {len} bytes");
+            assert_eq!(cipher_pass(&job).is_ok(), fits, "CBC over {len} bytes");
         }
     }
 }

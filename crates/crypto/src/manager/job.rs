@@ -2,8 +2,11 @@
 
 use std::{fmt, hint::black_box};
 
-use super::keys::{AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, XcbcKey};
-use crate::{AeadKey, nonce::NonceBlock, op::made_public};
+use super::{
+    keys::{AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, XcbcKey},
+    plan::Plan,
+};
+use crate::{AeadKey, isa::made_public, nonce::NonceBlock};
 
 /// A packet to be ciphered, authenticated, or both.
 ///
@@ -331,30 +334,6 @@ impl From<[u8; 12]> for Iv {
 impl From<[u8; 16]> for Iv {
     fn from(iv: [u8; 16]) -> Self {
         Self::new(&iv)
-    }
-}
-
-/// The passes that a job takes part in; [`Plan::NONE`] is none.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Plan {
-    pub(super) cipher: u8,
-    pub(super) early_mac: u8,
-    pub(super) late_mac: u8,
-}
-
-impl Plan {
-    /// No pass: a class that is left out.
-    pub(super) const NONE: u8 = 31;
-    /// Its place in a set of classes.
-    pub(super) const NONE_BIT: u32 = 1 << Self::NONE;
-    pub(super) const NOTHING: Self =
-        Self { cipher: Self::NONE, early_mac: Self::NONE, late_mac: Self::NONE };
-}
-
-impl Default for Plan {
-    #[inline(always)]
-    fn default() -> Self {
-        Self::NOTHING
     }
 }
 

@@ -51,17 +51,15 @@
 //! adds keystream of ChaCha20, and makes digests and tags of Poly1305.
 
 mod aead;
-mod chacha_stream;
 mod check;
 mod job;
 mod keys;
+mod plan;
 mod primitives;
 mod queue;
 mod run;
 mod service;
-mod stream;
 
-pub use chacha_stream::{ChaChaSaved, ChaChaStream};
 pub use job::{
     Buffer, ChainOrder, Direction, Iv, Job, JobCipher, JobError, JobHash, Span, Status, tags_match,
 };
@@ -74,8 +72,8 @@ pub use run::Runner;
 pub use service::{
     FlushPolicy, OwnedJob, Service, ServiceDied, ServiceEnded, SharedCipher, SharedHash, Submitter,
 };
-pub use stream::{GcmSaved, GcmStream, StreamError};
 
+pub use crate::stream::{ChaChaSaved, ChaChaStream, GcmSaved, GcmStream, StreamError};
 use crate::{Cpu, KeyError, Tier};
 
 /// A job manager for jobs in safe Rust. `'a` is how long packets and keys live.

@@ -12,12 +12,14 @@ use super::{
 use crate::{
     HashAlg, KeyBits,
     block::{ChaChaKey, RoundKeys},
-    pass::{
-        self, CipherJob,
-        chacha_parts::{BLOCK, ChaCha, Pads},
+    isa::{
+        job::CipherJob,
+        part::{BLOCK, Pads},
     },
+    pass,
     poly::Poly,
     secret::{depth, scrubbed, wipe, wipe_below},
+    stream::chacha_steps::ChaCha,
 };
 
 /// An IV of CBC that changes nothing.

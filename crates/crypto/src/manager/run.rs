@@ -5,16 +5,19 @@ use std::cell::Cell;
 use arrayvec::ArrayVec;
 
 use super::{
-    aead,
-    check::{self, cipher, mac},
-    job::{Job, JobCipher, JobHash, Plan, Span, Status, tags_match},
+    aead, check,
+    job::{Job, JobCipher, JobHash, Span, Status, tags_match},
+    plan::{CipherPass, MacPass, PassSet, Plan, Planned},
     queue::Engine,
 };
 use crate::{
     Cpu, HashAlg, KeyBits, KeyError, Tier,
-    isa::Kernel,
-    op::write_icv,
-    pass::{self, Batch, CbcMacJob, CcmJob, CipherJob, HmacJob, hmac::Hasher},
+    icv::write_icv,
+    isa::{
+        Kernel,
+        job::{CbcMacJob, CcmJob, CipherJob, HmacJob},
+    },
+    pass::{self, Batch, hmac::Hasher},
     secret::{depth, wipe_below},
 };
 
@@ -91,14 +94,14 @@ impl Runner {
     /// them.
     #[inline(never)]
     fn run_chunk(&self, jobs: &mut [Job<'_>]) -> bool {
-        let (mut early, mut ciphers, mut late) = (0, 0, 0);
+        let (mut early, mut ciphers, mut late) = (PassSet::new(), PassSet::new(), PassSet::new());
         for job in &mut *jobs {
             match check::prepare(job) {
                 Ok(plan) => {
                     (job.status, job.error, job.plan) = (Status::Completed, None, plan);
-                    early |= 1 << plan.early_mac;
-                    ciphers |= 1 << plan.cipher;
-                    late |= 1 << plan.late_mac;
+                    early.insert(plan.early_mac);
+                    ciphers.insert(plan.cipher);
+                    late.insert(plan.late_mac);
                 }
                 Err(error) => {
                     (job.status, job.error) = (Status::InvalidArgs, Some(error));
@@ -106,31 +109,32 @@ impl Runner {
                 }
             }
         }
-        classes(early).for_each(|class| self.mac(jobs, class, |plan| plan.early_mac));
-        classes(ciphers).for_each(|class| self.cipher(jobs, class));
-        classes(late).for_each(|class| self.mac(jobs, class, |plan| plan.late_mac));
-        (early | ciphers | late) & !Plan::NONE_BIT != 0
+        early.iter().for_each(|pass| self.mac(jobs, pass, |plan| plan.early_mac));
+        ciphers.iter().for_each(|pass| self.cipher(jobs, pass));
+        late.iter().for_each(|pass| self.mac(jobs, pass, |plan| plan.late_mac));
+        !(early.is_empty() && ciphers.is_empty() && late.is_empty())
     }
 
-    fn cipher(&self, jobs: &mut [Job<'_>], class: u8) {
-        let bits = KeyBits::ALL[usize::from(class % 3)];
-        match class / 3 * 3 {
-            cipher::CBC_ENCRYPT => {
-                pass::aes::cbc_encrypt(self.kernel, bits, &mut cipher_jobs(jobs, class));
+    fn cipher(&self, jobs: &mut [Job<'_>], pass: CipherPass) {
+        match pass {
+            CipherPass::CbcEncrypt(bits) => {
+                pass::aes::cbc_encrypt(self.kernel, bits, &mut cipher_jobs(jobs, pass));
             }
-            cipher::CBC_DECRYPT => {
-                pass::aes::cbc_decrypt(self.kernel, bits, &mut cipher_jobs(jobs, class));
+            CipherPass::CbcDecrypt(bits) => {
+                pass::aes::cbc_decrypt(self.kernel, bits, &mut cipher_jobs(jobs, pass));
             }
-            cipher::CTR => pass::aes::ctr(self.kernel, bits, &mut cipher_jobs(jobs, class)),
-            cipher::CCM_SEAL => self.ccm(jobs, class, bits, true),
-            cipher::CCM_OPEN => self.ccm(jobs, class, bits, false),
-            _ => aead::run(jobs, class),
+            CipherPass::Ctr(bits) => {
+                pass::aes::ctr(self.kernel, bits, &mut cipher_jobs(jobs, pass));
+            }
+            CipherPass::CcmSeal(bits) => self.ccm(jobs, pass, bits, true),
+            CipherPass::CcmOpen(bits) => self.ccm(jobs, pass, bits, false),
+            CipherPass::Aead(direction) => aead::run(jobs, direction),
         }
     }
 
-    fn ccm(&self, jobs: &mut [Job<'_>], class: u8, bits: KeyBits, seal: bool) {
+    fn ccm(&self, jobs: &mut [Job<'_>], pass: CipherPass, bits: KeyBits, seal: bool) {
         let mut batch = Tags::new();
-        for job in jobs.iter_mut().filter(|job| job.plan.cipher == class) {
+        for job in jobs.iter_mut().filter(|job| job.plan.cipher == Planned::new(pass)) {
             let JobCipher::Ccm(key, _) = job.cipher else { continue };
             let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) else { continue };
             let (nonce, nonce_len) = (&job.iv.bytes, usize::from(job.iv.len));
@@ -143,11 +147,11 @@ impl Runner {
         batch.deliver(|place, tag| write_icv(tag, place));
     }
 
-    fn mac(&self, jobs: &mut [Job<'_>], class: u8, of: impl Fn(Plan) -> u8) {
-        let jobs = jobs.iter_mut().filter(|job| of(job.plan) == class);
-        match (HashAlg::ALL.get(usize::from(class)), self.hashers.get(usize::from(class))) {
-            (Some(&alg), Some(&hasher)) => hmac(hasher, alg, jobs),
-            _ => self.cbc_mac(KeyBits::ALL[usize::from(class - mac::CBC_MAC) % 3], jobs),
+    fn mac(&self, jobs: &mut [Job<'_>], pass: MacPass, of: impl Fn(Plan) -> Planned<MacPass>) {
+        let jobs = jobs.iter_mut().filter(|job| of(job.plan) == Planned::new(pass));
+        match pass {
+            MacPass::Hmac(alg) => hmac(self.hasher(alg), alg, jobs),
+            MacPass::CbcMac(bits) => self.cbc_mac(bits, jobs),
         }
     }
 
@@ -195,9 +199,9 @@ fn hmac<'j, 'a: 'j>(hasher: Hasher, alg: HashAlg, jobs: impl Iterator<Item = &'j
     batch.deliver(|place, tag| write_icv(tag, place));
 }
 
-fn cipher_jobs<'j>(jobs: &'j mut [Job<'_>], class: u8) -> ArrayVec<CipherJob<'j>, CHUNK> {
+fn cipher_jobs<'j>(jobs: &'j mut [Job<'_>], pass: CipherPass) -> ArrayVec<CipherJob<'j>, CHUNK> {
     let mut run = ArrayVec::new();
-    for job in jobs.iter_mut().filter(|job| job.plan.cipher == class) {
+    for job in jobs.iter_mut().filter(|job| job.plan.cipher == Planned::new(pass)) {
         let keys = match job.cipher {
             JobCipher::CbcEncrypt(key) | JobCipher::Ctr(key) => key.body(),
             JobCipher::CbcDecrypt(key) => key.body(),
@@ -208,16 +212,6 @@ fn cipher_jobs<'j>(jobs: &'j mut [Job<'_>], class: u8) -> ArrayVec<CipherJob<'j>
         }
     }
     run
-}
-
-/// The numbers of the classes in a set.
-fn classes(set: u32) -> impl Iterator<Item = u8> {
-    let mut left = set & !Plan::NONE_BIT;
-    std::iter::from_fn(move || {
-        let class = left.trailing_zeros();
-        left &= left.wrapping_sub(1);
-        (class < u32::BITS).then_some(class as u8)
-    })
 }
 
 fn part(data: &[u8], span: Span) -> Option<&[u8]> {

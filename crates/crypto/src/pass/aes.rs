@@ -3,8 +3,10 @@
 use crate::{
     KeyBits, MacAlg,
     block::{CbcMacKey, RoundKeys},
-    isa::Kernel,
-    pass::{CbcMacJob, CcmJob, CipherJob},
+    isa::{
+        Kernel,
+        job::{CbcMacJob, CcmJob, CipherJob},
+    },
     portable::aes as portable,
 };
 

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use zeroize::optimization_barrier;
 
-use super::{CbcMacJob, CcmJob, ChaChaJob, GmacJob, HmacJob};
+use crate::isa::job::{CbcMacJob, CcmJob, ChaChaJob, GmacJob, HmacJob};
 
 /// A job that the pass leaves a tag in.
 pub(crate) trait Tagged {

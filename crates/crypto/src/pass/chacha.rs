@@ -1,6 +1,9 @@
 //! The pass of ChaCha20-Poly1305.
 
-use crate::{isa::Kernel, pass::ChaChaJob, portable};
+use crate::{
+    isa::{Kernel, job::ChaChaJob},
+    portable,
+};
 
 /// Seals or opens the jobs: data is transformed in place, and the tag of its ciphertext is left in
 /// each job. Comparing tags, and wiping what is not authentic, is left to the caller.

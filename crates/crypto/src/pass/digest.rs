@@ -1,6 +1,7 @@
 //! Digests of whole messages, without a key.
 
-use crate::{HashAlg, pass::Hasher, portable::hash as portable};
+use super::hmac::Hasher;
+use crate::{HashAlg, block::digest_bytes, portable::hash as portable};
 
 /// The digest of a message, at the front; what is behind it is not said.
 pub(crate) fn digest(hasher: Hasher, alg: HashAlg, message: &[u8]) -> [u8; 64] {
@@ -13,5 +14,5 @@ pub(crate) fn digest(hasher: Hasher, alg: HashAlg, message: &[u8]) -> [u8; 64] {
     } else {
         portable::finish(alg, &mut state, 0, message, &[]);
     }
-    portable::digest(alg, &state).0
+    digest_bytes(alg, &state).0
 }

@@ -1,6 +1,6 @@
 //! The pass of AES-GMAC.
 
-use crate::{isa::Kernel, pass::GmacJob};
+use crate::isa::{Kernel, job::GmacJob};
 
 /// Computes the tag of every job; additional data and data are hashed as one string of additional
 /// data (RFC 4543 section 5). Comparing tags is left to the caller. Keys may be of different sizes.

@@ -3,11 +3,10 @@
 use crate::{
     Cpu, HashAlg, Tier, WideUnits,
     block::HmacKey,
-    isa::HashKernel,
-    pass::HmacJob,
+    isa::{HashKernel, job::HmacJob},
     portable::hash as portable,
     secret::wipe,
-    wide_units::{Work, go_narrow},
+    wide_units::{Load, Work, go_narrow},
 };
 
 #[cfg(test)]
@@ -29,19 +28,19 @@ impl Hasher {
     }
 
     /// True if this thread's next burst is better off with [`narrow`](Self::narrow), as wide units sleep. `burst`
-    /// returns the number of messages and that of all their bytes; at most `most` messages go
+    /// returns its load; at most `most` messages go
     /// side by side; it is called only where wide units can sleep.
     #[inline(always)]
     pub(crate) fn goes_narrow(
         self,
         alg: HashAlg,
         most: usize,
-        burst: impl FnOnce() -> (usize, usize),
+        burst: impl FnOnce() -> Load,
     ) -> bool {
         let (Some(kernel), Some(units)) = (self.kernel, self.wide_units) else { return false };
-        let (messages, bytes) = burst();
-        let width = kernel.width(alg, messages.min(most));
-        go_narrow(units, Work::Hash(alg), width, (messages, bytes))
+        let load = burst();
+        let width = kernel.width(alg, load.messages.min(most));
+        go_narrow(units, Work::Hash(alg), width, load)
     }
 
     /// The fastest for `alg` in registers of 128 bits.
@@ -53,7 +52,8 @@ impl Hasher {
     #[inline(always)]
     pub(crate) fn for_jobs(self, alg: HashAlg, jobs: &[HmacJob<'_>]) -> Self {
         let bytes = || jobs.iter().map(|job| job.message.len()).sum();
-        let narrow = self.goes_narrow(alg, usize::MAX, || (jobs.len(), bytes()));
+        let narrow =
+            self.goes_narrow(alg, usize::MAX, || Load { messages: jobs.len(), bytes: bytes() });
         if narrow { self.narrow(alg) } else { self }
     }
 
@@ -82,7 +82,7 @@ pub(crate) fn expand(hasher: Hasher, alg: HashAlg, key: &[u8], out: &mut HmacKey
 }
 
 /// Leaves the whole MAC of each job in its `tag`; what becomes of the bytes behind it is not said. Of
-/// a trailer no more than [`TRAILER_MAX`](crate::pass::TRAILER_MAX) bytes count.
+/// a trailer no more than [`TRAILER_MAX`](crate::isa::job::TRAILER_MAX) bytes count.
 pub(crate) fn hmac(hasher: Hasher, alg: HashAlg, jobs: &mut [HmacJob<'_>]) {
     match hasher.kernel {
         Some(kernel) => kernel.hmac(alg, jobs),

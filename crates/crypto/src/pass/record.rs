@@ -1,161 +1,16 @@
 //! Passes for records of TLS alone: the hash and the cipher of one message.
 
+use super::hmac::Hasher;
 use crate::{
-    HashAlg, KeyBits,
-    block::{HmacKey, RoundKeys},
-    isa::{Kernel, RecordKernel},
-    pass::{CipherJob, Hasher},
+    HashAlg,
+    isa::{
+        Kernel, RecordKernel,
+        job::{CipherJob, SizedKeys},
+        record_job::{BLOCK, Edges, RecordJob},
+    },
     portable,
-    secret::{Scratch, wipe, wipe_below},
+    secret::{Scratch, wipe_below},
 };
-
-/// Bytes of a block of SHA-1 and SHA-256.
-pub(crate) const BLOCK: usize = 64;
-
-/// Bytes of what is authenticated in front of a record's text.
-pub(crate) const HEADER: usize = 13;
-
-/// Inputs to a record's MAC besides its text.
-pub(crate) struct Ends<'r> {
-    pub(crate) key: &'r HmacKey,
-    pub(crate) header: [u8; HEADER],
-}
-
-/// A record to be sealed in place.
-pub(crate) struct RecordJob<'r> {
-    /// The IV, then the last block.
-    pub(crate) chain: [u8; 16],
-    pub(crate) record: &'r mut [u8],
-    /// Offset of the text in the record, and its length.
-    pub(crate) front: usize,
-    pub(crate) text: usize,
-    /// Without them, the text is hashed and nothing comes of it.
-    pub(crate) ends: Option<Ends<'r>>,
-}
-
-impl RecordJob<'_> {
-    /// End of the text in the record.
-    #[inline(always)]
-    pub(crate) fn end(&self) -> usize {
-        self.front + self.text
-    }
-
-    /// As many bytes as a block of the hash has.
-    #[inline(always)]
-    pub(crate) fn chunk(&mut self, at: usize) -> Option<&mut [u8; BLOCK]> {
-        self.record.get_mut(at..)?.first_chunk_mut()
-    }
-}
-
-/// The blocks of a MAC that do not lie in the record; wiped on drop. What puts them together is no kernel,
-/// and is there once for all of them.
-pub(crate) struct Edges([[u8; BLOCK]; 2]);
-
-impl Drop for Edges {
-    #[inline(never)]
-    fn drop(&mut self) {
-        wipe(&mut self.0, [0; BLOCK]);
-    }
-}
-
-impl Edges {
-    /// Bytes of text in the block that the header begins.
-    pub(crate) const FIRST: usize = BLOCK - HEADER;
-
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self([[0; BLOCK]; 2])
-    }
-
-    /// One of the blocks that were made last, the first or else the second.
-    #[inline(always)]
-    pub(crate) fn block(&self, index: usize) -> &[u8; BLOCK] {
-        &self.0[usize::from(index > 0)]
-    }
-
-    #[inline(always)]
-    fn bytes(&mut self) -> &mut [u8] {
-        self.0.as_flattened_mut()
-    }
-
-    /// Makes the block of header and first text; false if the text does not fill it.
-    #[inline(always)]
-    pub(crate) fn first(&mut self, job: &RecordJob<'_>) -> bool {
-        let text = job.record.get(job.front..job.end()).unwrap_or_default();
-        let (Some(ends), Some(text)) = (&job.ends, text.first_chunk::<{ Self::FIRST }>()) else {
-            return false;
-        };
-        self.header_and(&ends.header, text);
-        true
-    }
-
-    /// Makes the block of header and first text.
-    #[inline(always)]
-    pub(crate) fn header_and(&mut self, header: &[u8; HEADER], text: &[u8; Self::FIRST]) {
-        // As arrays: slices would be copied by calls.
-        if let Some((front, behind)) = self.0[0].split_first_chunk_mut()
-            && let Some(behind) = behind.first_chunk_mut()
-        {
-            (*front, *behind) = (*header, *text);
-        }
-    }
-
-    /// Makes the last blocks, one or two: the text from `at` on, with the header in front if that was not
-    /// taken in yet, and the padding of the hash. Gives how many.
-    #[inline(never)]
-    pub(crate) fn tail(&mut self, job: &RecordJob<'_>, at: usize) -> usize {
-        let rest = job.record.get(at..job.end()).unwrap_or_default();
-        let bytes = self.bytes();
-        bytes.fill(0);
-        let front = match &job.ends {
-            Some(ends) if job.text < Self::FIRST => &ends.header[..],
-            _ => &[],
-        };
-        let used = front.len() + rest.len();
-        bytes[..front.len()].copy_from_slice(front);
-        bytes[front.len()..used].copy_from_slice(rest);
-        bytes[used] = 0x80;
-        let blocks = if used + 9 > BLOCK { 2 } else { 1 };
-        let length = bits(HEADER + job.text).to_be_bytes();
-        bytes[BLOCK * blocks - 8..BLOCK * blocks].copy_from_slice(&length);
-        blocks
-    }
-
-    /// Makes the block of the outer hash of the chaining value that the inner one ended with.
-    #[inline(never)]
-    pub(crate) fn outer(&mut self, alg: HashAlg, state: &[u8; 64]) {
-        let (mut inner, len) = portable::hash::digest(alg, state);
-        let bytes = self.bytes();
-        bytes[..BLOCK].fill(0);
-        bytes[..len].copy_from_slice(&inner[..len]);
-        bytes[len] = 0x80;
-        bytes[BLOCK - 8..BLOCK].copy_from_slice(&bits(len).to_be_bytes());
-        wipe(&mut inner, 0);
-    }
-
-    /// Writes the MAC that the outer hash ended with, and the padding, whose bytes all say how many there
-    /// are besides the last.
-    #[inline(never)]
-    pub(crate) fn write(&mut self, alg: HashAlg, state: &[u8; 64], end: &mut [u8]) {
-        let (mac, len) = portable::hash::digest(alg, state);
-        write_end(end, &mac[..len]);
-    }
-}
-
-/// Writes the MAC and the padding.
-#[inline(always)]
-pub(crate) fn write_end(end: &mut [u8], mac: &[u8]) {
-    let Some((place, padding)) = end.split_at_mut_checked(mac.len()) else { return };
-    place.copy_from_slice(mac);
-    let len = padding.len().saturating_sub(1) as u8;
-    padding.fill(len);
-}
-
-/// Bits of a message of so many bytes behind the block of an HMAC's padding.
-#[inline(always)]
-pub(crate) fn bits(bytes: usize) -> u64 {
-    8 * (BLOCK + bytes) as u64
-}
 
 /// Implementation of the work on one record.
 #[derive(Clone, Copy)]
@@ -178,7 +33,8 @@ impl One {
     }
 
     /// Encrypts whole blocks with AES-CBC; `chain` is the IV, then the last block.
-    fn encrypt(self, (bits, keys): (KeyBits, &RoundKeys), chain: &mut [u8; 16], data: &mut [u8]) {
+    fn encrypt(self, keys: SizedKeys<'_>, chain: &mut [u8; 16], data: &mut [u8]) {
+        let SizedKeys { bits, keys } = keys;
         if let Some(kernel) = self.kernel {
             return kernel.cbc_encrypt_one(bits, keys, chain, data);
         }
@@ -191,12 +47,7 @@ impl One {
 
     /// Of each record, makes the MAC, writes it and the padding behind the text, and encrypts all of it with
     /// AES-CBC; without ends, encrypts and hashes whole blocks.
-    pub(crate) fn seal(
-        self,
-        alg: HashAlg,
-        keys: (KeyBits, &RoundKeys),
-        jobs: &mut [RecordJob<'_>],
-    ) {
+    pub(crate) fn seal(self, alg: HashAlg, keys: SizedKeys<'_>, jobs: &mut [RecordJob<'_>]) {
         if let Some(both) = self.both {
             both.seal(alg, keys, jobs);
             return wipe_below::<SPILLED>();
@@ -207,7 +58,7 @@ impl One {
     }
 
     /// The same for one record, the hash first and then the cipher.
-    fn seal_apart(self, alg: HashAlg, keys: (KeyBits, &RoundKeys), job: &mut RecordJob<'_>) {
+    fn seal_apart(self, alg: HashAlg, keys: SizedKeys<'_>, job: &mut RecordJob<'_>) {
         let Some(ends) = &job.ends else {
             self.hash_only(alg, job.record);
             return self.encrypt(keys, &mut job.chain, job.record);

@@ -13,8 +13,8 @@ use zeroize::Zeroize;
 
 use crate::{
     KeyBits, MacAlg,
-    block::{Block, CbcMacKey, RoundKeys},
-    pass::{CbcMacJob, CcmJob, CipherJob},
+    block::{Block, CbcMacKey, RoundKeys, doubled},
+    isa::job::{CbcMacJob, CcmJob, CipherJob},
 };
 
 /// Blocks in one call; RustCrypto's bit-sliced AES takes four at once.
@@ -101,13 +101,6 @@ pub(crate) fn expand_cbc_mac(alg: MacAlg, key: &[u8], out: &mut CbcMacKey) {
         }
         MacAlg::Null | MacAlg::Hmac(_) => {}
     }
-}
-
-/// Twice a block in the field of NIST SP 800-38B section 5.3.
-pub(crate) fn doubled(block: &[u8; 16]) -> [u8; 16] {
-    let number = u128::from_be_bytes(*block);
-    let carry = 0u128.wrapping_sub(number >> 127);
-    ((number << 1) ^ (carry & 0x87)).to_be_bytes()
 }
 
 /// A key schedule as RustCrypto wants it; wiped on drop by the crate's feature `zeroize`.

@@ -12,7 +12,10 @@ use zeroize::Zeroize;
 
 use crate::{
     block::ChaChaKey,
-    pass::{ChaChaJob, ChaChaState, chacha_parts::Pads},
+    isa::{
+        job::ChaChaJob,
+        part::{ChaChaState, Pads},
+    },
     poly::Poly,
 };
 

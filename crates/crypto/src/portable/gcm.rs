@@ -7,7 +7,7 @@ use aes::{
 use ghash::{GHash, universal_hash::UniversalHash};
 use zeroize::Zeroize;
 
-use crate::{KeyBits, KeyError, Tier, memory::try_box, op::Op, trace};
+use crate::{KeyBits, KeyError, Tier, isa::packet::GcmPacket, memory::try_box, trace};
 
 /// Counter blocks encrypted in one call; RustCrypto's bit-sliced AES takes four at once.
 pub(super) const BATCH: usize = 8;
@@ -38,7 +38,7 @@ impl SoftKey {
 
     /// Runs one operation from start to end. What it leaves on the stack is below the caller's frame.
     #[inline(never)]
-    pub(crate) fn run<'a, O: Op<'a>>(&self, op: &mut O) {
+    pub(crate) fn run<'a, O: GcmPacket<'a>>(&self, op: &mut O) {
         trace::hit(Tier::Portable, O::SEAL, 1);
         match self {
             Self::Aes128(soft) => soft.run(op),
@@ -83,7 +83,7 @@ impl<A: BlockCipherEncrypt + KeyInit + KeySizeUser + BlockSizeUser<BlockSize = U
         Ok(try_box(Self { aes, ghash })?)
     }
 
-    fn run<'a, O: Op<'a>>(&self, op: &mut O) {
+    fn run<'a, O: GcmPacket<'a>>(&self, op: &mut O) {
         let parts = op.parts();
         let mut hash = self.ghash.clone();
         hash.update_padded(parts.aad);

@@ -1,4 +1,4 @@
-//! AES-GCM over parts of a message; what the hash is kept as, [`crate::pass::gcm_parts`] says.
+//! AES-GCM over parts of a message; what the hash is kept as, `crate::stream::gcm_steps` says.
 
 use aes::{
     Block,
@@ -11,7 +11,7 @@ use super::{
     SoftKey,
     gcm::{BATCH, Soft, length_block},
 };
-use crate::pass::{GcmState, gcm_parts::PartOperation};
+use crate::isa::part::{GcmState, Lengths, PartOperation};
 
 /// Calls a method of whatever size the key has.
 macro_rules! of_size {
@@ -38,8 +38,8 @@ impl SoftKey {
     }
 
     /// From a hash that is once more times H to the tag, or from the tag to that.
-    pub(crate) fn with_lengths(&self, lengths: (u64, u64), mask: &[u8; 16], hash: &mut [u8; 16]) {
-        let mut product = length_block(lengths.0 as usize, lengths.1 as usize).0;
+    pub(crate) fn with_lengths(&self, lengths: Lengths, mask: &[u8; 16], hash: &mut [u8; 16]) {
+        let mut product = length_block(lengths.aad as usize, lengths.text as usize).0;
         self.ghash_on(&mut product, &[]);
         add(hash, &product);
         add(hash, mask);

@@ -4,8 +4,8 @@ use zeroize::Zeroize;
 
 use crate::{
     HashAlg,
-    block::HmacKey,
-    pass::{HmacJob, TRAILER_MAX},
+    block::{HmacKey, digest_bytes},
+    isa::job::{HmacJob, TRAILER_MAX},
     secret::wipe,
 };
 
@@ -143,23 +143,6 @@ pub(crate) fn finish(
     tail.zeroize();
 }
 
-/// A state as bytes of a digest, and how many there are.
-pub(crate) fn digest(alg: HashAlg, state: &State) -> ([u8; 64], usize) {
-    let mut bytes = *state;
-    match alg {
-        HashAlg::Md5 if cfg!(target_endian = "little") => {}
-        HashAlg::Sha384 | HashAlg::Sha512 if cfg!(target_endian = "little") => {
-            bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
-        }
-        HashAlg::Md5 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse()),
-        _ if cfg!(target_endian = "little") => {
-            bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
-        }
-        _ => {}
-    }
-    (bytes, alg.digest_bytes())
-}
-
 /// A key of any length, one longer than a block hashed first, under inner and outer padding (RFC 2104
 /// section 2): a block of the hash each.
 pub(crate) fn pad(alg: HashAlg, key: &[u8], pads: &mut [[u8; 128]; 2]) {
@@ -170,7 +153,7 @@ pub(crate) fn pad(alg: HashAlg, key: &[u8], pads: &mut [[u8; 128]; 2]) {
     } else {
         let mut state = start(alg);
         finish(alg, &mut state, 0, key, &[]);
-        let (mut bytes, len) = digest(alg, &state);
+        let (mut bytes, len) = digest_bytes(alg, &state);
         padded[..len].copy_from_slice(&bytes[..len]);
         bytes.zeroize();
         state.zeroize();
@@ -193,10 +176,10 @@ pub(crate) fn expand(alg: HashAlg, pads: &[[u8; 128]; 2], out: &mut HmacKey) {
 pub(crate) fn hmac(alg: HashAlg, job: &mut HmacJob<'_>) {
     let mut state = job.key.inner;
     finish(alg, &mut state, alg.block_bytes(), job.message, job.trailer);
-    let (mut inner, len) = digest(alg, &state);
+    let (mut inner, len) = digest_bytes(alg, &state);
     state = job.key.outer;
     finish(alg, &mut state, alg.block_bytes(), &inner[..len], &[]);
-    let (mac, len) = digest(alg, &state);
+    let (mac, len) = digest_bytes(alg, &state);
     job.tag[..len].copy_from_slice(&mac[..len]);
     inner.zeroize();
     state.zeroize();

@@ -2,8 +2,8 @@
 
 use super::{CbcHmacKey, HEADER};
 use crate::{
-    pass::record::Edges,
-    portable::hash::digest,
+    block::digest_bytes,
+    isa::record_job::Edges,
     secret::{Scratch, wipe},
 };
 
@@ -51,7 +51,7 @@ impl<'k> Inner<'k> {
         edges.outer(hash, &self.state.0);
         self.state.0 = self.key.mac_key.outer;
         self.take(std::slice::from_ref(edges.block(0)));
-        let (mut outer, len) = digest(hash, &self.state.0);
+        let (mut outer, len) = digest_bytes(hash, &self.state.0);
         let mut mac = Scratch([0; MAC_MAX]);
         mac.0[..len].copy_from_slice(&outer[..len]);
         wipe(&mut outer, 0);

@@ -46,7 +46,7 @@ use thiserror::Error;
 pub use key::CbcHmacKey;
 pub use seal::BurstRecord;
 
-use crate::{HashAlg, pass::record};
+use crate::{HashAlg, isa::record_job};
 
 /// The MAC of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl RecordMac {
 }
 
 /// Bytes of what is authenticated in front of a record's text.
-pub const HEADER: usize = record::HEADER;
+pub const HEADER: usize = record_job::HEADER;
 
 /// Bytes of an AES block, and of an IV.
 const BLOCK: usize = 16;

@@ -13,9 +13,9 @@ use super::{
     mac::{FIRST, HASH_BLOCK, Inner, MAC_MAX},
 };
 use crate::{
+    isa::{job::CipherJob, made_public, record_job::bits},
     manager::Direction,
-    op::made_public,
-    pass::{self, CipherJob, record::bits},
+    pass,
     secret::{Scratch, wipe},
 };
 
@@ -74,21 +74,22 @@ impl CbcHmacKey {
         let padding = select(is_possible, said, padding_most);
         let text = most - padding;
 
-        let mac = self.mac_of_secret_length(header, record, (least, text, most));
+        let mac = self.mac_of_secret_length(header, record, SecretLength { least, text, most });
         let window = record.get(least..)?;
         let difference = compare(window, padding_most - padding, &mac.0[..mac_len], padding);
         let is_authentic = made_public(black_box(difference | !is_possible) == 0);
         is_authentic.then(|| length_made_public(text))
     }
 
-    /// The MAC of a record's first `text` bytes, which are at least `least` and at most `most`.
+    /// The MAC of a record's text.
     #[inline(always)]
     fn mac_of_secret_length(
         &self,
         header: RecordHeader,
         record: &[u8],
-        (least, text, most): (usize, usize, usize),
+        length: SecretLength,
     ) -> Scratch<u8, MAC_MAX> {
+        let SecretLength { least, text, most } = length;
         let header = header.of(text as u16);
         let bytes = HEADER + text;
         // Blocks of text alone, whatever its length; then those that may hold its end.
@@ -114,6 +115,14 @@ impl CbcHmacKey {
         inner.state.0 = kept.0;
         inner.outer()
     }
+}
+
+/// Length of a record's text, which is secret, and the public bounds that it is within.
+#[derive(Clone, Copy)]
+struct SecretLength {
+    least: usize,
+    text: usize,
+    most: usize,
 }
 
 /// Fills a block with what stands there of header and record, at a place that is public.

@@ -2,8 +2,12 @@
 
 use super::{CbcHmacKey, RecordError};
 use crate::{
+    isa::{
+        job::{CipherJob, SizedKeys},
+        record_job::RecordJob,
+    },
     manager::Direction,
-    pass::{self, CipherJob, record::RecordJob},
+    pass,
 };
 
 impl CbcHmacKey {
@@ -19,7 +23,11 @@ impl CbcHmacKey {
         whole_blocks(text)?;
         let len = text.len();
         let mut job = RecordJob { chain: *iv, record: text, front: 0, text: len, ends: None };
-        self.one.seal(self.mac.hash(), (bits, &self.round_keys), std::slice::from_mut(&mut job));
+        self.one.seal(
+            self.mac.hash(),
+            SizedKeys { bits, keys: &self.round_keys },
+            std::slice::from_mut(&mut job),
+        );
         *iv = job.chain;
         self.wipe_behind(false);
         Ok(())

@@ -7,11 +7,12 @@ use arrayvec::ArrayVec;
 use super::{BLOCK, CbcHmacKey, HEADER, RecordError, RecordHeader, mac::MAC_MAX};
 use crate::{
     KeyBits,
-    manager::Direction,
-    pass::{
-        self, Batch, CipherJob, HmacJob,
-        record::{Ends, RecordJob, write_end},
+    isa::{
+        job::{CipherJob, HmacJob, SizedKeys},
+        record_job::{Ends, RecordJob, write_end},
     },
+    manager::Direction,
+    pass::{self, Batch},
     secret::{Scratch, depth, wipe_below},
 };
 
@@ -69,7 +70,11 @@ impl CbcHmacKey {
         let header = self.check(header, front, text, record.len())?;
         let ends = Some(Ends { key: &self.mac_key, header });
         let mut job = RecordJob { chain: *iv, record, front, text, ends };
-        self.one.seal(self.mac.hash(), (bits, &self.round_keys), std::slice::from_mut(&mut job));
+        self.one.seal(
+            self.mac.hash(),
+            SizedKeys { bits, keys: &self.round_keys },
+            std::slice::from_mut(&mut job),
+        );
         *iv = job.chain;
         self.wipe_behind(false);
         Ok(())
@@ -163,7 +168,7 @@ impl CbcHmacKey {
                 let ends = Some(Ends { key: &self.mac_key, header });
                 jobs.push(RecordJob { chain: *iv, record, front: 0, text: *text, ends });
             }
-            self.one.seal(self.mac.hash(), (bits, &self.round_keys), &mut jobs);
+            self.one.seal(self.mac.hash(), SizedKeys { bits, keys: &self.round_keys }, &mut jobs);
         }
     }
 

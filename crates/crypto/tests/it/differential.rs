@@ -257,7 +257,7 @@ fn every_short_length_agrees_with_openssl() {
         let plain: Vec<_> = lengths
             .map(|text| {
                 let header = if text % 3 == 0 { 0 } else { 16 };
-                Packet::of_lengths(suite, &mut random, (header, text, text % 2 * 4))
+                Packet::of_lengths(suite, &mut random, header, text, text % 2 * 4)
             })
             .collect();
         let expected: Vec<_> = plain.iter().map(|packet| sealed_by(openssl, packet)).collect();
@@ -296,8 +296,8 @@ fn nothing_outside_the_buffers_is_touched() {
             let key = Packet::random(suite, &mut random, 0).keys;
             let plain: Vec<_> = (0..FRAMES)
                 .map(|i| {
-                    let lengths = (i % 3 * 12, base + i * spread, i % 2 * 4);
-                    let packet = Packet::of_lengths(suite, &mut random, lengths);
+                    let (header, text, trailer) = (i % 3 * 12, base + i * spread, i % 2 * 4);
+                    let packet = Packet::of_lengths(suite, &mut random, header, text, trailer);
                     Packet { keys: key.clone(), ..packet }
                 })
                 .collect();

@@ -177,9 +177,9 @@ fn bursts_and_set_up_leave_no_keys_in_registers() {
     for suite in Suite::all() {
         let of_length = |random: &mut _, len| Packet {
             keys: Default::default(),
-            ..Packet::of_lengths(suite, random, (8, len, 4))
+            ..Packet::of_lengths(suite, random, 8, len, 4)
         };
-        let keys = Packet::of_lengths(suite, &mut random, (0, 0, 0)).keys;
+        let keys = Packet::of_lengths(suite, &mut random, 0, 0, 0).keys;
         let packets: Vec<_> = LENGTHS
             .iter()
             .map(|&len| Packet { keys: keys.clone(), ..of_length(&mut random, len) })
@@ -228,7 +228,7 @@ fn streams_leave_no_keys_in_registers() {
     let (cpu, mut random) = (crate::common::cpu(), Random(37));
     for tier in tiers().into_iter().filter(|&tier| tier != Tier::Portable) {
         let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
-        let packet = Packet::of_lengths(Suite::Gcm(params), &mut random, (0, 0, 0));
+        let packet = Packet::of_lengths(Suite::Gcm(params), &mut random, 0, 0, 0);
         let secrets = secrets(&packet);
         let key = SecretBytes::copy_from(&packet.keys.0);
         let key = Arc::new(AeadKey::with_tier(&cpu, tier, params, key).unwrap());

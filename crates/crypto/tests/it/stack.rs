@@ -101,7 +101,7 @@ impl Burst {
         let packets: Vec<_> = (0..40)
             .map(|i| {
                 let header = if suite.is_aead() { 8 } else { 24 };
-                Packet::of_lengths(suite, &mut random, (header, LENGTHS[i % 12], 4))
+                Packet::of_lengths(suite, &mut random, header, LENGTHS[i % 12], 4)
             })
             .collect();
         let mut sealed: Vec<_> = packets.clone();
@@ -191,7 +191,7 @@ fn bursts_leave_no_tags_of_forged_packets_and_no_masks() {
 fn setting_keys_up_leaves_none_of_them() {
     let (setups, mut all) = (setups(), Vec::new());
     for suite in Suite::all() {
-        let packet = Packet::of_lengths(suite, &mut Random(9), (0, 0, 0));
+        let packet = Packet::of_lengths(suite, &mut Random(9), 0, 0, 0);
         let secrets = parts(&[&packet.keys.0, &packet.keys.1]);
         for setup in setups_for(suite, &setups) {
             let mut keys = None;

@@ -157,7 +157,8 @@ impl Shim {
         &self,
         name: &str,
         queues: u16,
-        (descriptors, sessions): (u32, u32),
+        descriptors: u32,
+        sessions: u32,
     ) -> Result<DeviceInfo, i32> {
         const INVALID: i32 = 22;
         let name = CString::new(name).map_err(|_| INVALID)?;

@@ -104,7 +104,8 @@ impl Queue {
         shim: &'static Shim,
         device: i32,
         number: u16,
-        (jobs, requests): (u32, usize),
+        jobs: u32,
+        requests: usize,
     ) -> Option<Self> {
         let raw = shim.open_queue(device, number, jobs, ROOM);
         (!raw.is_null()).then(|| Self {

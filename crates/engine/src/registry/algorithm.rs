@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use convoy_crypto::{Cipher, HashAlg, Integrity, MacAlg, Suite};
+use convoy_crypto::{Cipher, Integrity, MacAlg, Suite};
 
 /// Sort of algorithm. Pairs of cipher and MAC are AEADs, as in a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,40 +45,14 @@ impl Kind {
 /// The name of a suite's algorithm: `rfc4106(gcm(aes))`, `authenc(hmac(sha1),cbc(aes))`, `hmac(sha1)`.
 #[must_use]
 pub fn name_of(suite: Suite) -> Cow<'static, str> {
-    match suite {
-        Suite::Gcm(_) => "rfc4106(gcm(aes))".into(),
-        Suite::Gmac(_) => "rfc4543(gcm(aes))".into(),
-        Suite::Ccm { .. } => "rfc4309(ccm(aes))".into(),
-        Suite::ChaCha20Poly1305 => "rfc7539esp(chacha20,poly1305)".into(),
-        Suite::Pair { cipher, integrity } => match (cipher, integrity.alg()) {
-            (cipher, MacAlg::Null) => cipher_name(cipher).into(),
-            (Cipher::Null, mac) => mac_name(mac).into(),
-            (cipher, mac) => format!("authenc({},{})", mac_name(mac), cipher_name(cipher)).into(),
-        },
-    }
-}
-
-const fn cipher_name(cipher: Cipher) -> &'static str {
-    match cipher {
-        Cipher::Null => "ecb(cipher_null)",
-        Cipher::AesCbc(_) => "cbc(aes)",
-        Cipher::AesCtr(_) => "rfc3686(ctr(aes))",
-        Cipher::TripleDesCbc => "cbc(des3_ede)",
-        Cipher::CamelliaCbc(_) => "cbc(camellia)",
-    }
-}
-
-const fn mac_name(mac: MacAlg) -> &'static str {
-    match mac {
-        MacAlg::Null => "digest_null",
-        MacAlg::Hmac(HashAlg::Md5) => "hmac(md5)",
-        MacAlg::Hmac(HashAlg::Sha1) => "hmac(sha1)",
-        MacAlg::Hmac(HashAlg::Sha224) => "hmac(sha224)",
-        MacAlg::Hmac(HashAlg::Sha256) => "hmac(sha256)",
-        MacAlg::Hmac(HashAlg::Sha384) => "hmac(sha384)",
-        MacAlg::Hmac(HashAlg::Sha512) => "hmac(sha512)",
-        MacAlg::AesXcbc => "xcbc(aes)",
-        MacAlg::AesCmac(_) => "cmac(aes)",
+    let Suite::Pair { cipher, integrity } = suite else {
+        return suite.names().map_or("", |names| names.linux).into();
+    };
+    let (mac, cipher_name) = (integrity.alg().names().linux, cipher.names().linux);
+    match (cipher, integrity.alg()) {
+        (_, MacAlg::Null) => cipher_name.into(),
+        (Cipher::Null, _) => mac.into(),
+        _ => format!("authenc({mac},{cipher_name})").into(),
     }
 }
 

@@ -13,11 +13,10 @@ use zeroize::Zeroizing;
 use super::{
     gcm,
     raw::{copied, input, text},
+    region::Region,
     state::Slot,
-    work::{
-        Keys, Parts, Region, Task, cipher_alone, cipher_input, finish, gmac, hash_alone,
-        hash_input, take_keys, wipe,
-    },
+    task::{Task, cipher_input, finish, hash_input},
+    views::{Keys, Parts, cipher_alone, gmac, hash_alone, round_keys, take_keys, wipe},
 };
 use crate::{
     check::{gmac_bits, plain_hash},
@@ -42,7 +41,7 @@ impl From<c_int> for Failure {
 ///
 /// # Safety
 ///
-/// As for [`run`](super::work::run) of `work`.
+/// As for `work::run`.
 pub(super) unsafe fn run(
     runner: &mut Runner,
     lender: &KeyLender,
@@ -341,7 +340,7 @@ unsafe fn cmac_bits(
         let padded = Zeroizing::<[u8; 16]>::new(padded);
         let bits = slot.cmac.bits().ok_or(ERR_JOB_KEY_LEN)?;
         // SAFETY: as above.
-        let keys = unsafe { super::work::round_keys(job.pointer(0), bits) }?;
+        let keys = unsafe { round_keys(job.pointer(0), bits) }?;
         slot.cmac.set_parts(bits, keys, &padded, &padded).map_err(|_| ERR_JOB_KEY_LEN)?;
     }
     let Slot { encrypt, decrypt, hmac, cmac, xcbc, tag, .. } = slot;

@@ -7,7 +7,8 @@ use arrayvec::ArrayVec;
 use super::{
     raw::{set_errno, set_global_errno},
     state::{self, CHUNK},
-    work::{self, Task},
+    task::Task,
+    work,
 };
 use crate::{
     check::{Suite, check},

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use convoy_crypto::{AeadKey, ChaChaSecret, manager::ChaChaStream};
 
 use super::{
-    gcm::number_of,
+    gcm::{Part, number_of},
     raw::{copied, input, lender, noting, output, text, with_object},
 };
 use crate::types::{
@@ -68,12 +68,8 @@ pub(super) unsafe extern "C" fn init(
 /// # Safety
 ///
 /// Each pointer is null, or points to as much as its length or type says.
-unsafe fn update(
-    key: *const c_void,
-    ctx: *mut ChaChaContext,
-    (dst, src, len): (*mut u8, *const u8, u64),
-    seal: bool,
-) {
+unsafe fn update(key: *const c_void, ctx: *mut ChaChaContext, part: Part, seal: bool) {
+    let Part { dst, src, len } = part;
     noting(|| {
         if key.is_null() {
             return Err(ERR_NULL_KEY);
@@ -119,7 +115,7 @@ pub(super) unsafe extern "C" fn enc_update(
     len: u64,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { update(key, ctx, (dst.cast(), src.cast(), len), true) };
+    unsafe { update(key, ctx, Part { dst: dst.cast(), src: src.cast(), len }, true) };
 }
 
 /// Decrypts the next part of a message.
@@ -135,7 +131,7 @@ pub(super) unsafe extern "C" fn dec_update(
     len: u64,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { update(key, ctx, (dst.cast(), src.cast(), len), false) };
+    unsafe { update(key, ctx, Part { dst: dst.cast(), src: src.cast(), len }, false) };
 }
 
 /// Ends a message: its tag. The context is wiped.

@@ -7,7 +7,7 @@ use convoy_crypto::{KeyBits, manager::AesEncryptKey};
 use super::{
     apart::cfb,
     raw::{copied, input, noting, output, runner, text},
-    work::round_keys,
+    views::round_keys,
 };
 use crate::{
     check::plain_hash,

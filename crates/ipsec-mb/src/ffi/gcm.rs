@@ -9,8 +9,9 @@ use convoy_crypto::{
 use zeroize::Zeroizing;
 
 use super::{
-    packets,
+    one,
     raw::{copied, input, lender, noting, noting_of_secrets, output, text, with_object},
+    region::Region,
 };
 use crate::{
     check::GCM_MAX,
@@ -215,10 +216,10 @@ pub(super) unsafe extern "C" fn precomp<const BITS: usize>(data: *mut GcmKey) {
 }
 
 /// One part, or all, of a message.
-struct Part {
-    dst: *mut u8,
-    src: *const u8,
-    len: u64,
+pub(super) struct Part {
+    pub(super) dst: *mut u8,
+    pub(super) src: *const u8,
+    pub(super) len: u64,
 }
 
 impl Part {
@@ -267,7 +268,7 @@ unsafe fn tag_place<'a>(tag: *mut u8, len: u64) -> Result<&'a mut [u8], c_int> {
 /// # Safety
 ///
 /// The pointers of `part` point to as many bytes as there are, which nobody else uses.
-unsafe fn message(
+pub(super) unsafe fn message(
     key: &AeadKey,
     seal: bool,
     part: &Part,
@@ -302,7 +303,8 @@ unsafe fn whole_message(
     iv: &[u8; 12],
     aad: &[u8],
 ) -> Result<[u8; 16], c_int> {
-    if packets::overlap((aad.as_ptr().addr(), aad.len()), (part.dst.addr(), part.len as usize)) {
+    let written = Region { start: part.dst.cast_const(), len: part.len as usize };
+    if written.overlaps(Region { start: aad.as_ptr(), len: aad.len() }) {
         // SAFETY: the caller's promise. Additional data is read before the text is written.
         return unsafe { message(key, seal, part, iv, aad) };
     }
@@ -313,27 +315,11 @@ unsafe fn whole_message(
     let text = unsafe { text(part.src, part.dst, part.len as usize) };
     let mut tag = [0; 16];
     let done = if seal {
-        packets::seal(key, *iv, aad, text, &mut tag)
+        one::seal(key, *iv, aad, text, &mut tag)
     } else {
-        packets::open(key, *iv, aad, text, &mut tag)
+        one::open(key, *iv, aad, text, &mut tag)
     };
     done.map(|()| tag).map_err(|_| ERR_CIPH_LEN)
-}
-
-/// A message of a job, with an IV of any length.
-///
-/// # Safety
-///
-/// `src` and `dst` point to `len` bytes each, which nobody else uses.
-pub(super) unsafe fn job(
-    key: &AeadKey,
-    seal: bool,
-    (src, dst, len): (*const u8, *mut u8, u64),
-    iv: &[u8],
-    aad: &[u8],
-) -> Result<[u8; 16], c_int> {
-    // SAFETY: the caller's promise.
-    unsafe { message(key, seal, &Part { dst, src, len }, iv, aad) }
 }
 
 macro_rules! whole {
@@ -400,8 +386,8 @@ whole!(dec, false, "Decrypts a message and makes the tag that it should have.");
 unsafe fn begin<const BITS: usize>(
     key: *const GcmKey,
     ctx: *mut GcmContext,
-    (iv, iv_len): (*const u8, u64),
-    (aad, aad_len): (*const u8, u64),
+    iv: Region,
+    aad: Region,
 ) {
     noting(|| {
         if key.is_null() {
@@ -410,16 +396,16 @@ unsafe fn begin<const BITS: usize>(
         if ctx.is_null() {
             return Err(ERR_NULL_CTX);
         }
-        if iv.is_null() {
+        if iv.start.is_null() {
             return Err(ERR_NULL_IV);
         }
-        if iv_len == 0 {
+        if iv.len == 0 {
             return Err(ERR_IV_LEN);
         }
         // SAFETY: as above.
-        let iv = unsafe { input(iv, iv_len, ERR_NULL_IV) }?;
+        let iv = unsafe { input(iv.start, iv.len as u64, ERR_NULL_IV) }?;
         // SAFETY: as above.
-        let aad = unsafe { input(aad, aad_len, ERR_NULL_AAD) }?;
+        let aad = unsafe { input(aad.start, aad.len as u64, ERR_NULL_AAD) }?;
         let begin = |ctx: &mut GcmContext| {
             let nonce = iv.first_chunk().filter(|_| iv.len() == 12);
             if let Some(begun) = nonce.and_then(|nonce| GcmSaved::begun(nonce, aad)) {
@@ -453,7 +439,7 @@ pub(super) unsafe extern "C" fn init<const BITS: usize>(
     aad_len: u64,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { begin::<BITS>(key, ctx, (iv, 12), (aad, aad_len)) };
+    unsafe { begin::<BITS>(key, ctx, Region::new(iv, 12), Region::new(aad, aad_len)) };
 }
 
 /// Begins a message with an IV of any length.
@@ -470,7 +456,7 @@ pub(super) unsafe extern "C" fn init_var_iv<const BITS: usize>(
     aad_len: u64,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { begin::<BITS>(key, ctx, (iv, iv_len), (aad, aad_len)) };
+    unsafe { begin::<BITS>(key, ctx, Region::new(iv, iv_len), Region::new(aad, aad_len)) };
 }
 
 /// Goes on with a message.
@@ -616,7 +602,7 @@ pub(super) unsafe extern "C" fn gmac_init<const BITS: usize>(
     iv_len: u64,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { begin::<BITS>(key, ctx, (iv, iv_len), (std::ptr::null(), 0)) };
+    unsafe { begin::<BITS>(key, ctx, Region::new(iv, iv_len), Region::new(std::ptr::null(), 0)) };
 }
 
 /// Authenticates the next part of a message of GMAC.

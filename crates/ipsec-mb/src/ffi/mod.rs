@@ -17,15 +17,19 @@ mod manager;
 mod misc;
 #[cfg(test)]
 mod misuse_tests;
+mod one;
 mod packets;
 #[cfg(not(abi_1))]
 mod quic;
 #[cfg(not(abi_1))]
 mod quic_hp;
 mod raw;
+mod region;
 mod ring;
 mod sgl;
 mod state;
+mod task;
+mod views;
 mod work;
 
 #[cfg(not(abi_1))]

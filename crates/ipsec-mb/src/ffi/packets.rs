@@ -1,21 +1,23 @@
 //! Jobs of AES-GCM and ChaCha20-Poly1305: straight to bursts of operations.
 
-use std::{ffi::c_int, slice};
+use std::ffi::c_int;
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    AeadKey, ChaChaSecret, GcmTables, KeyLender, LentKey, Nonce, OpError, OpenOp, SealOp,
+    AeadKey, ChaChaSecret, GcmTables, KeyLender, LentKey, Nonce, OpenOp, SealOp,
     manager::{ChaChaSaved, GcmSaved},
     open_burst, seal_burst,
 };
 use zeroize::Zeroize;
 
 use super::{
-    gcm::{self, number_of},
+    gcm::{self, Part, number_of},
+    one::{open, seal},
     raw::{copied, input, text},
+    region::Region,
     sgl::{self, Parts},
     state::{CHUNK, Slot},
-    work::{Task, finish},
+    task::{Task, finish},
 };
 use crate::types::*;
 
@@ -24,7 +26,7 @@ use crate::types::*;
 ///
 /// # Safety
 ///
-/// As for [`run`](super::work::run).
+/// As for `work::run`.
 pub(super) unsafe fn run(
     lender: &KeyLender,
     slots: &mut [Slot; CHUNK],
@@ -138,32 +140,6 @@ unsafe fn transform(
     .map_err(|_| ERR_JOB_CIPH_LEN)
 }
 
-/// Seals a packet alone. Whoever asks for it vouches for its nonce.
-pub(super) fn seal(
-    key: &AeadKey,
-    nonce: [u8; 12],
-    aad: &[u8],
-    text: &mut [u8],
-    tag: &mut [u8; 16],
-) -> Result<(), OpError> {
-    let mut op = SealOp::with_aead_key(key, Nonce::new(nonce), aad, text, tag)?;
-    seal_burst(slice::from_mut(&mut op));
-    Ok(())
-}
-
-/// Opens a packet alone, and gives the tag that it should have.
-pub(super) fn open(
-    key: &AeadKey,
-    nonce: [u8; 12],
-    aad: &[u8],
-    text: &mut [u8],
-    tag: &mut [u8; 16],
-) -> Result<(), OpError> {
-    let mut op = OpenOp::unverified(key, nonce, aad, text, tag)?;
-    open_burst(slice::from_mut(&mut op));
-    Ok(())
-}
-
 /// The key data of a job of GCM.
 fn key_of(task: &Task, job: &Job) -> *const GcmKey {
     if task.suite.is_encrypt() { job.enc_keys } else { job.dec_keys }
@@ -181,14 +157,9 @@ unsafe fn aad<'a>(job: &Job) -> Result<&'a [u8], c_int> {
 
 /// True if a job's additional data lies where it writes, so that it must be hashed before.
 fn writes_aad(job: &Job) -> bool {
-    let [aad, aad_len, _] = job.u;
-    overlap((aad, aad_len), (job.dst.addr(), job.cipher_len as usize))
-}
-
-/// True if ranges share a byte, each an address with its length.
-#[inline]
-pub(super) fn overlap((a, a_len): (usize, usize), (b, b_len): (usize, usize)) -> bool {
-    a.max(b) < a.saturating_add(a_len).min(b.saturating_add(b_len))
+    let aad = Region { start: job.pointer(0), len: job.u[1] };
+    let text = Region { start: job.dst.cast_const(), len: job.cipher_len as usize };
+    aad.overlaps(text)
 }
 
 /// A job whose additional data lies where it writes: as a message in parts.
@@ -257,8 +228,9 @@ unsafe fn alone(lender: &KeyLender, task: &Task, job: &Job) -> Result<(), c_int>
         // SAFETY: as above. It may lie in the text, but is hashed before that is touched.
         let iv = unsafe { input(job.iv, job.iv_len, ERR_JOB_NULL_IV) }?;
         let seal = task.suite.is_encrypt();
+        let part = Part { dst: job.dst, src: from, len: job.cipher_len };
         // SAFETY: as above.
-        unsafe { gcm::job(&key, seal, (from, job.dst, job.cipher_len), iv, aad) }
+        unsafe { gcm::message(&key, seal, &part, iv, aad) }
     };
     // SAFETY: as above.
     let made = unsafe { gcm::with_key(lender, bits, key_of(task, job), work) };

@@ -12,7 +12,7 @@ use super::{
     quic::element,
     raw::{copied, output, set_errno, set_global_errno},
     state::{self, CHUNK},
-    work::round_keys,
+    views::round_keys,
 };
 use crate::types::{
     ERR_CIPH_LEN, ERR_KEY_LEN, ERR_NULL_DST, ERR_NULL_EXP_KEY, ERR_NULL_MBMGR, ERR_NULL_SRC, Mgr,
@@ -32,7 +32,8 @@ type Samples<'s> = &'s mut [[u8; 16]];
 unsafe fn masks<W: FnMut(&Runner, Samples<'_>) -> Result<(), c_int>>(
     mgr: *mut Mgr,
     key: impl FnOnce() -> Result<W, c_int>,
-    (dst, src): (*const *mut c_void, *const *const c_void),
+    dst: *const *mut c_void,
+    src: *const *const c_void,
     count: u64,
 ) {
     // SAFETY: the caller's promise.
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn imb_quic_hp_aes_ecb(
         })
     };
     // SAFETY: as above.
-    unsafe { masks(mgr, expanded, (dst, src), count) };
+    unsafe { masks(mgr, expanded, dst, src, count) };
 }
 
 /// Makes masks with ChaCha20: of samples that are the number of a block and a nonce.
@@ -143,5 +144,5 @@ pub unsafe extern "C" fn imb_quic_hp_chacha20(
         })
     };
     // SAFETY: as above.
-    unsafe { masks(mgr, secret, (dst, src), count) };
+    unsafe { masks(mgr, secret, dst, src, count) };
 }

@@ -12,7 +12,8 @@ use super::{
     raw::{INTERNAL, set_errno, set_global_errno, set_status},
     sgl,
     state::{self, CHUNK, State},
-    work::{self, Task},
+    task::Task,
+    work,
 };
 use crate::{
     check::{Suite, check},

@@ -10,7 +10,7 @@ use convoy_crypto::{
 use super::{
     gcm::{number_of, with_key},
     raw::{copied, input, text, with_object},
-    work::{Task, finish},
+    task::{Task, finish},
 };
 use crate::{
     check::{CHACHA_MAX, GCM_MAX},
@@ -111,7 +111,7 @@ unsafe fn segment(list: *const Segment, at: usize) -> Segment {
 ///
 /// # Safety
 ///
-/// As for [`run`](super::work::run) of `work`.
+/// As for `work::run`.
 pub(super) unsafe fn run(lender: &KeyLender, task: &Task) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     let job = unsafe { &*task.job };

@@ -5,74 +5,26 @@
 //! what both cover together; where they do not, two; and where text must be hashed before it is overwritten from elsewhere, or the hash is
 //! GMAC, one follows the other at once.
 
-use std::{ffi::c_int, ptr};
+use std::ffi::c_int;
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    HashAlg, KeyBits, KeyLender, LentKey,
-    manager::{
-        AesDecryptKey, AesEncryptKey, Buffer, ChainOrder, CmacKey, Direction, Engine, HmacKeys, Iv,
-        Job as Inner, JobCipher, JobHash, Runner, Span, Status, XcbcKey, chaining_bytes,
-        round_key_bytes,
-    },
+    KeyBits, KeyLender,
+    manager::{Buffer, ChainOrder, Engine, Iv, Job as Inner, Runner, Status},
 };
-use zeroize::Zeroize;
 
 use super::{
-    apart, gcm,
-    keys::subkey,
-    packets,
-    raw::{input, set_status, text},
+    apart, packets,
+    raw::{input, text},
+    region::Region,
     state::{CHUNK, Slot, State},
+    task::{Task, cipher_input, finish, hash_input},
+    views::{Keys, Parts, cipher_alone, gmac, hash_alone, take_keys, wipe},
 };
 use crate::{
-    check::{CCM_AAD_MAX, Suite, gmac_bits, hmac_hash},
+    check::{CCM_AAD_MAX, Suite, gmac_bits},
     types::*,
 };
-
-/// A job that was checked, and what it asks for.
-#[derive(Clone, Copy)]
-pub(super) struct Task {
-    pub(super) suite: Suite,
-    pub(super) job: *mut Job,
-}
-
-/// The addresses of some memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Region {
-    pub(super) start: *const u8,
-    pub(super) len: usize,
-}
-
-impl Region {
-    /// The memory that both cover, if they share a byte.
-    fn united(self, other: Self) -> Option<Self> {
-        let end = |region: Self| region.start.addr().saturating_add(region.len);
-        let shared = self.start.addr().max(other.start.addr()) < end(self).min(end(other));
-        let first = if self.start.addr() < other.start.addr() { self } else { other };
-        let len = end(self).max(end(other)) - first.start.addr();
-        shared.then_some(Self { start: first.start, len })
-    }
-
-    fn overlaps(self, other: Self) -> bool {
-        self.united(other).is_some()
-    }
-
-    /// Place of a part of it within it.
-    fn span_of(self, part: Self) -> Span {
-        Span::new(part.start.addr() - self.start.addr(), part.len)
-    }
-}
-
-/// Start of the bytes that the cipher reads.
-pub(super) fn cipher_input(job: &Job) -> *const u8 {
-    job.src.wrapping_add(job.cipher_offset as usize)
-}
-
-/// Bytes that the hash reads.
-pub(super) fn hash_input(job: &Job) -> Region {
-    Region { start: job.src.wrapping_add(job.hash_offset as usize), len: job.hash_len as usize }
-}
 
 /// Works on at most [`CHUNK`] jobs that were checked, and sets the status of each; gives an error that was found only now.
 ///
@@ -119,150 +71,6 @@ pub(super) unsafe fn run(state: &mut State, tasks: &[Task]) -> Option<c_int> {
     error
 }
 
-/// Copies the keys of a job to where kernels can read them. Those that cannot be taken leave none, and the job is invalid.
-///
-/// # Safety
-///
-/// As for [`run`].
-pub(super) unsafe fn take_keys(slot: &mut Slot, job: &Job, suite: Suite) -> Result<(), c_int> {
-    let bits = suite.bits();
-    match (suite.cipher, bits) {
-        (CIPHER_CBC | CIPHER_ECB, Some(bits)) if !suite.is_encrypt() => {
-            // SAFETY: the caller's promise.
-            let keys = unsafe { round_keys(job.dec_keys.cast(), bits) }?;
-            slot.decrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
-        }
-        (CIPHER_CFB, Some(bits)) if !suite.is_encrypt() => {
-            // What decrypts is the cipher's encryption, by the round keys in the place of those for decryption.
-            // SAFETY: the caller's promise.
-            let keys = unsafe { round_keys(job.dec_keys.cast(), bits) }?;
-            slot.encrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
-        }
-        (
-            CIPHER_CBC | CIPHER_CNTR | CIPHER_CNTR_BITLEN | CIPHER_ECB | CIPHER_CFB | CIPHER_CCM,
-            Some(bits),
-        ) => {
-            // SAFETY: the caller's promise.
-            let keys = unsafe { round_keys(job.enc_keys.cast(), bits) }?;
-            slot.encrypt.set_round_keys(bits, keys).map_err(|_| ERR_JOB_KEY_LEN)?;
-        }
-        _ => {}
-    }
-    if let Some(alg) = hmac_hash(suite.hash) {
-        let bytes = chaining_bytes(alg) as u64;
-        // SAFETY: the caller's promise.
-        let inner = unsafe { input(job.pointer(0), bytes, ERR_JOB_NULL_HMAC_IPAD) }?;
-        // SAFETY: as above.
-        let outer = unsafe { input(job.pointer(1), bytes, ERR_JOB_NULL_HMAC_OPAD) }?;
-        slot.hmac.set_chaining(alg, inner, outer).map_err(|_| ERR_JOB_KEY_LEN)?;
-    }
-    match suite.hash {
-        AUTH_AES_XCBC => {
-            // SAFETY: as above.
-            let k1 = unsafe { round_keys(job.pointer(0), KeyBits::Aes128) }?;
-            let (k2, k3) = (subkey(job.pointer(1))?, subkey(job.pointer(2))?);
-            slot.xcbc.set_parts(k1, &k2, &k3).map_err(|_| ERR_JOB_KEY_LEN)
-        }
-        AUTH_AES_CMAC | AUTH_AES_CMAC_BITLEN | AUTH_AES_CMAC_256 => {
-            let bits = match suite.hash {
-                AUTH_AES_CMAC_256 => KeyBits::Aes256,
-                _ => KeyBits::Aes128,
-            };
-            // SAFETY: as above.
-            let keys = unsafe { round_keys(job.pointer(0), bits) }?;
-            let (k1, k2) = (subkey(job.pointer(1))?, subkey(job.pointer(2))?);
-            slot.cmac.set_parts(bits, keys, &k1, &k2).map_err(|_| ERR_JOB_KEY_LEN)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Round keys where the caller holds them.
-///
-/// # Safety
-///
-/// If not null, `keys` points to the round keys of a key of that size.
-pub(super) unsafe fn round_keys<'a>(keys: *const u8, bits: KeyBits) -> Result<&'a [u8], c_int> {
-    // SAFETY: the caller's promise.
-    unsafe { input(keys, round_key_bytes(bits) as u64, ERR_JOB_NULL_KEY) }
-}
-
-/// Wipes what was copied for a job.
-pub(super) fn wipe(slot: &mut Slot) {
-    // In place of each an empty one, which drops what was there: that wipes itself.
-    if slot.encrypt.bits().is_some() {
-        slot.encrypt = Default::default();
-    }
-    if slot.decrypt.bits().is_some() {
-        slot.decrypt = Default::default();
-    }
-    if slot.hmac.alg().is_some() {
-        slot.hmac = Default::default();
-    }
-    if slot.cmac.bits().is_some() {
-        slot.cmac = Default::default();
-    }
-    if slot.xcbc.is_set() {
-        slot.xcbc = Default::default();
-    }
-    slot.tag.zeroize();
-}
-
-/// A job's cipher and hash with their keys, and its order.
-pub(super) struct Parts<'s> {
-    cipher: JobCipher<'s>,
-    hash: JobHash<'s>,
-    /// Bytes of the whole tag.
-    whole_tag: usize,
-    order: ChainOrder,
-}
-
-impl<'s> Parts<'s> {
-    pub(super) fn of(keys: Keys<'s>, job: &Job, suite: Suite) -> Self {
-        let direction = if suite.is_encrypt() { Direction::Encrypt } else { Direction::Decrypt };
-        let cipher = match suite.cipher {
-            CIPHER_CBC if !suite.is_encrypt() => JobCipher::CbcDecrypt(keys.decrypt),
-            CIPHER_CBC => JobCipher::CbcEncrypt(keys.encrypt),
-            CIPHER_CNTR => JobCipher::Ctr(keys.encrypt),
-            CIPHER_CCM => JobCipher::Ccm(keys.encrypt, direction),
-            _ => JobCipher::Null,
-        };
-        let (hash, whole_tag) = match suite.hash {
-            AUTH_AES_XCBC => (JobHash::Xcbc(keys.xcbc), 16),
-            AUTH_AES_CMAC | AUTH_AES_CMAC_BITLEN | AUTH_AES_CMAC_256 => {
-                (JobHash::Cmac(keys.cmac), 16)
-            }
-            hash => match hmac_hash(hash) {
-                Some(alg) => (JobHash::Hmac(keys.hmac), HashAlg::digest_bytes(alg)),
-                None => (JobHash::Null, 0),
-            },
-        };
-        let order = match job.chain_order {
-            ORDER_HASH_CIPHER => ChainOrder::HashThenCipher,
-            _ => ChainOrder::CipherThenHash,
-        };
-        Self { cipher, hash, whole_tag, order }
-    }
-
-    pub(super) fn has_cipher(&self) -> bool {
-        !matches!(self.cipher, JobCipher::Null)
-    }
-
-    pub(super) fn has_hash(&self) -> bool {
-        !matches!(self.hash, JobHash::Null)
-    }
-}
-
-/// The keys of a slot, apart from the tag.
-#[derive(Clone, Copy)]
-pub(super) struct Keys<'s> {
-    pub(super) encrypt: &'s AesEncryptKey,
-    pub(super) decrypt: &'s AesDecryptKey,
-    pub(super) hmac: &'s HmacKeys,
-    pub(super) cmac: &'s CmacKey,
-    pub(super) xcbc: &'s XcbcKey,
-}
-
 /// Works on jobs whose keys were taken.
 ///
 /// # Safety
@@ -301,24 +109,6 @@ unsafe fn run_views(
         // SAFETY: the caller's promise.
         unsafe { finish(task, &slot.tag, status) };
     }
-}
-
-/// Hands a job's tag over, and sets its status.
-///
-/// # Safety
-///
-/// As for [`run`].
-pub(super) unsafe fn finish(task: &Task, tag: &[u8], status: u32) {
-    // SAFETY: the caller's promise.
-    let Job { tag: to, tag_len, .. } = unsafe { &*task.job };
-    let is_made = !matches!(task.suite.hash, AUTH_NULL | AUTH_CUSTOM);
-    if status == STATUS_COMPLETED && is_made && !to.is_null() {
-        let len = tag.len().min(*tag_len as usize);
-        // SAFETY: as above. It may lie anywhere, but not in the copy.
-        unsafe { ptr::copy_nonoverlapping(tag.as_ptr(), *to, len) };
-    }
-    // SAFETY: as above.
-    unsafe { set_status(task.job, status) };
 }
 
 /// Adds what a job asks for to what is worked on together, or does it at once where that cannot be.
@@ -409,44 +199,6 @@ unsafe fn add<'s>(
     Ok(())
 }
 
-/// The cipher of a job by itself.
-///
-/// # Safety
-///
-/// As for [`run`].
-pub(super) unsafe fn cipher_alone<'s>(job: &Job, parts: &Parts<'s>, at: usize) -> Inner<'s> {
-    let len = job.cipher_len as usize;
-    // SAFETY: the caller's promise. The IV may lie in the text, so it is copied before there is a reference to that.
-    let iv = Iv::new(unsafe { input(job.iv, job.iv_len, ERR_JOB_NULL_IV) }.unwrap_or_default());
-    let mut view = Inner::default();
-    // SAFETY: as above.
-    view.buffer = Buffer::InPlace(unsafe { text(cipher_input(job), job.dst, len) });
-    (view.cipher, view.cipher_span) = (parts.cipher, Span::new(0, len));
-    (view.iv, view.user_data) = (iv, at);
-    view
-}
-
-/// The hash of a job by itself.
-///
-/// # Safety
-///
-/// As for [`run`].
-pub(super) unsafe fn hash_alone<'s>(
-    hashed: Region,
-    parts: &Parts<'s>,
-    at: usize,
-    tag: &'s mut [u8; 64],
-) -> Inner<'s> {
-    // SAFETY: the caller's promise.
-    let message = unsafe { input(hashed.start, hashed.len as u64, ERR_JOB_NULL_SRC) };
-    let mut view = Inner::default();
-    view.buffer = Buffer::ReadOnly(message.unwrap_or_default());
-    view.cipher = JobCipher::Null;
-    (view.hash, view.hash_span) = (parts.hash, Span::new(0, hashed.len));
-    (view.tag, view.user_data) = (&mut tag[..parts.whole_tag], at);
-    view
-}
-
 /// Additional data of a job of CCM; none if that lies where it writes: then it was copied.
 ///
 /// # Safety
@@ -516,23 +268,4 @@ unsafe fn with_gmac(
         cipher();
     }
     if is_valid { Ok(()) } else { Err(ERR_JOB_CIPH_LEN) }
-}
-
-/// The tag of a job's GMAC.
-///
-/// # Safety
-///
-/// As for [`run`].
-pub(super) unsafe fn gmac(lender: &KeyLender, bits: KeyBits, job: &Job) -> Result<[u8; 16], c_int> {
-    let Region { start, len } = hash_input(job);
-    // SAFETY: the caller's promise.
-    let message = unsafe { input(start, len as u64, ERR_JOB_NULL_SRC) }?;
-    // SAFETY: as above.
-    let iv = unsafe { input(job.pointer(1), job.u[2] as u64, ERR_JOB_NULL_IV) }?;
-    let key = job.pointer::<GcmKey>(0);
-    let none = (ptr::null(), ptr::null_mut(), 0);
-    // SAFETY: as above; there is no text.
-    let work = |key: LentKey<'_>| unsafe { gcm::job(&key, true, none, iv, message) };
-    // SAFETY: as above.
-    unsafe { gcm::with_key(lender, bits, key, work) }
 }

@@ -16,9 +16,9 @@ use super::{
         New, SetContext, Update, duplicate_context, fill, free_context, get_context_params,
         gettable_params, in_place, open_init, seal_init, set_context_params, tell, with,
     },
-    core::{Dispatch, Failure, guard_pointer},
+    core::{Dispatch, Failure, dispatch, guard_pointer},
+    loading::Provider,
     param::{Given, Param, Params},
-    provider::{Provider, dispatch},
 };
 use crate::{
     Reason,

@@ -6,14 +6,15 @@ use std::{
 };
 
 use super::{
+    aead::{Aead, part, update},
     context::{
         Cipher, Context, Describe, DescribeContext, Duplicate, Final, Free, Get, GetContext, Init,
         New, SetContext, Update, duplicate_context, fill, free_context, get_context_params,
-        gettable_params, in_place, input, open_init, seal_init, set_context_params, tell, with,
+        gettable_params, in_place, open_init, seal_init, set_context_params, tell, with,
     },
-    core::{Dispatch, Failure, guard_pointer},
+    core::{Dispatch, Failure, dispatch, guard_pointer},
+    loading::Provider,
     param::{Given, Param, Params, keys},
-    provider::{Provider, dispatch},
 };
 use crate::{
     Reason,
@@ -63,39 +64,32 @@ unsafe extern "C" fn new_context(provider: *mut Provider) -> *mut Context<ChaCha
     guard_pointer(|| Context::boxed(ChaCha::new(), provider))
 }
 
-/// Additional data if there is no output, text else; a whole record if its additional data was set. Gives
-/// how long the result is.
-///
-/// # Safety
-///
-/// `from` points to `len` bytes; `to` is null or points to `room` bytes.
-unsafe fn part(
-    chacha: &mut ChaCha,
-    to: *mut u8,
-    room: usize,
-    from: *const u8,
-    len: usize,
-) -> Result<usize, Failure> {
-    if room < len {
-        return Err(Reason::OutputBufferTooSmall.into());
+impl Aead for ChaCha {
+    fn expects_record(&self) -> bool {
+        self.record_len().is_some()
     }
-    if let Some(text) = chacha.record_len() {
+
+    unsafe fn record(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<usize, Reason> {
+        let text = self.record_len().ok_or(Reason::CipherOperationFailed)?;
         // SAFETY: the caller's promise.
-        return Ok(unsafe { record(chacha, to, from, len, text) }?);
+        unsafe { record(self, to, from, len, text) }
     }
-    if to.is_null() {
-        // SAFETY: the caller's promise.
-        let aad = unsafe { input(from, len) }.ok_or(Reason::CipherOperationFailed)?;
-        chacha.aad(aad)?;
-    } else {
-        // In place nothing is written that was not there, should it be refused.
-        if from != to.cast_const() {
-            chacha.prepare(len)?;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { in_place(from, to, len, |data| chacha.update(data)) }?;
+
+    fn take_aad(&mut self, more: &[u8]) -> Result<(), Reason> {
+        self.aad(more)
     }
-    Ok(len)
+
+    fn make_ready(&mut self, more: usize) -> Result<(), Reason> {
+        self.prepare(more)
+    }
+
+    fn take_text(&mut self, data: &mut [u8]) -> Result<(), Reason> {
+        self.update(data)
+    }
+
+    fn failure_of_update(failure: Failure) -> Failure {
+        failure.without_operation()
+    }
 }
 
 /// A record of `text` bytes. Where it is opened, nothing is written behind its text.
@@ -125,33 +119,6 @@ unsafe fn record(
     // SAFETY: the caller's promise.
     unsafe { in_place(from, to, text, |text| chacha.open_record(text, &tag)) }?;
     Ok(text)
-}
-
-/// # Safety
-///
-/// `context` as for [`with`]; buffers as for [`part`]; `out_len` as for [`tell`].
-unsafe extern "C" fn update(
-    context: *mut Context<ChaCha>,
-    out: *mut u8,
-    out_len: *mut usize,
-    room: usize,
-    from: *const u8,
-    len: usize,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { tell(out_len, 0) };
-    let work = |chacha: &mut ChaCha| {
-        if len > 0 {
-            // SAFETY: the caller's promise.
-            let made = unsafe { part(chacha, out, room, from, len) };
-            let made = made.map_err(Failure::without_operation)?;
-            // SAFETY: the caller's promise.
-            unsafe { tell(out_len, made) };
-        }
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
 }
 
 /// `EVP_Cipher`: an update, or without input the end.

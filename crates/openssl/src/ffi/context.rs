@@ -3,7 +3,8 @@
 
 use std::{
     ffi::{c_int, c_void},
-    ptr, slice,
+    ptr::{self, slice_from_raw_parts as bytes},
+    slice,
 };
 
 use convoy_crypto::try_box;
@@ -11,8 +12,8 @@ use zeroize::{Zeroize, zeroize_stack};
 
 use super::{
     core::{Core, Failure, guard, guard_pointer},
+    loading::Provider,
     param::{Param, Params},
-    provider::Provider,
 };
 use crate::{
     Reason,
@@ -125,15 +126,15 @@ pub(super) unsafe fn with<C>(
 unsafe fn init<C: Cipher>(
     context: *mut Context<C>,
     seals: bool,
-    (key, key_len): (*const u8, usize),
-    (iv, iv_len): (*const u8, usize),
+    key: *const [u8],
+    iv: *const [u8],
     params: *const Param,
 ) -> c_int {
     let work = |cipher: &mut C| {
         // SAFETY: the caller's promise.
-        let key = unsafe { input(key, key_len) };
+        let key = unsafe { input(key.cast(), key.len()) };
         // SAFETY: the caller's promise.
-        let iv = unsafe { input(iv, iv_len) };
+        let iv = unsafe { input(iv.cast(), iv.len()) };
         cipher.start(seals, key, iv)?;
         // SAFETY: the caller's promise.
         cipher.set(unsafe { Params::new(params) })
@@ -154,7 +155,7 @@ pub(super) unsafe extern "C" fn seal_init<C: Cipher>(
     params: *const Param,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { init(context, true, (key, key_len), (iv, iv_len), params) }
+    unsafe { init(context, true, bytes(key, key_len), bytes(iv, iv_len), params) }
 }
 
 /// # Safety
@@ -169,7 +170,7 @@ pub(super) unsafe extern "C" fn open_init<C: Cipher>(
     params: *const Param,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { init(context, false, (key, key_len), (iv, iv_len), params) }
+    unsafe { init(context, false, bytes(key, key_len), bytes(iv, iv_len), params) }
 }
 
 /// # Safety

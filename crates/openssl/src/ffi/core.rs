@@ -18,6 +18,23 @@ pub(super) struct Dispatch {
     pub(super) function: Option<Function>,
 }
 
+/// A table's entry for a function, which loses its signature here.
+macro_rules! dispatch {
+    ($($id:literal: $function:path as $signature:ty),* $(,)?) => {
+        [
+            $($crate::ffi::core::Dispatch {
+                id: $id,
+                // SAFETY: whoever calls the function gives it its signature back, which the number stands for.
+                function: Some(unsafe {
+                    std::mem::transmute::<$signature, $crate::ffi::core::Function>($function)
+                }),
+            },)*
+            $crate::ffi::core::Dispatch { id: 0, function: None },
+        ]
+    };
+}
+pub(super) use dispatch;
+
 /// `OSSL_ALGORITHM`: names with colons between them, properties, functions. A table ends with null names.
 #[derive(Clone, Copy)]
 #[repr(C)]

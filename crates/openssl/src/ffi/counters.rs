@@ -1,9 +1,8 @@
 //! The file of counters that processes share.
 
 use std::{
-    ffi::{CStr, c_int, c_void},
+    ffi::{CStr, c_void},
     ptr,
-    sync::{OnceLock, atomic::AtomicU64},
 };
 
 use rustix::{
@@ -15,27 +14,7 @@ use rustix::{
 };
 
 use super::{core::Core, environment::variable};
-use crate::stats::{BYTES, Counter, MAGIC, ROW, ROWS, Tally};
-
-type Rows = [[AtomicU64; Counter::ALL.len()]; ROWS];
-
-/// The counters behind the file's first row. They stay mapped until the process ends.
-static FILE: OnceLock<Option<&'static Rows>> = OnceLock::new();
-
-// SAFETY: as the C library that std is linked with declares it (sched_getcpu(3)).
-unsafe extern "C" {
-    safe fn sched_getcpu() -> c_int;
-}
-
-/// The counters, if there is a file.
-pub(crate) fn rows() -> Option<&'static Rows> {
-    *FILE.get()?
-}
-
-/// The number of the processor this runs on; 0 where nobody knows.
-pub(crate) fn processor() -> usize {
-    usize::try_from(sched_getcpu()).unwrap_or(0)
-}
+use crate::stats::{BYTES, MAGIC, ROW, Rows, note_loading};
 
 /// Opens the file that the configuration or the environment names, the first time the provider is loaded. A
 /// file that cannot be had is done without: no server should stay down for want of statistics.
@@ -43,12 +22,11 @@ pub(crate) fn processor() -> usize {
 /// It takes no memory, and calls the system directly, for the C library's open(2) and read(2) are places where
 /// a cancelled thread ends.
 pub(super) fn open(core: &Core) {
-    FILE.get_or_init(|| match core.configured(c"stats").filter(|file| !file.is_empty()) {
+    note_loading(|| match core.configured(c"stats").filter(|file| !file.is_empty()) {
         Some(file) => map(file),
         // [`VARIABLE`](crate::stats::VARIABLE).
         None => map(variable(c"CONVOY_PROVIDER_STATS")?),
     });
-    Tally::here().add(Counter::Loaded, 1);
 }
 
 /// Maps a file of counters; makes it, for its owner alone, if it is not there.
@@ -152,7 +130,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::stats::Counts;
+    use crate::stats::{Counter, Counts, ROWS};
 
     fn mapped(file: &Path) -> Option<&'static Rows> {
         map(&CString::new(file.as_os_str().as_bytes()).unwrap())

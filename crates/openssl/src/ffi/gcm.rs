@@ -8,14 +8,15 @@ use std::{
 use convoy_crypto::KeyBits;
 
 use super::{
+    aead::{Aead, part, update},
     context::{
         Cipher, Context, Describe, DescribeContext, Duplicate, Final, Free, Get, GetContext, Init,
         New, SetContext, Update, duplicate_context, fill, free_context, get_context_params,
-        gettable_params, in_place, input, open_init, seal_init, set_context_params, tell, with,
+        gettable_params, in_place, open_init, seal_init, set_context_params, tell, with,
     },
-    core::{Dispatch, Failure, guard_pointer},
+    core::{Dispatch, Failure, dispatch, guard_pointer},
+    loading::Provider,
     param::{Given, Param, Params, keys},
-    provider::{Provider, dispatch},
 };
 use crate::{
     Reason,
@@ -75,70 +76,36 @@ unsafe extern "C" fn new_context<const BITS: usize>(provider: *mut Provider) -> 
     })
 }
 
-/// Additional data if there is no output, text else; a whole record if its additional data was set. Gives
-/// how long the result is.
-///
-/// # Safety
-///
-/// `from` points to `len` bytes; `to` is null or points to `room` bytes.
-unsafe fn part(
-    gcm: &mut Gcm,
-    to: *mut u8,
-    room: usize,
-    from: *const u8,
-    len: usize,
-) -> Result<usize, Failure> {
-    if room < len {
-        return Err(Reason::OutputBufferTooSmall.into());
+impl Aead for Gcm {
+    fn expects_record(&self) -> bool {
+        self.expects_record()
     }
-    if gcm.expects_record() {
+
+    unsafe fn record(&mut self, to: *mut u8, from: *const u8, len: usize) -> Result<usize, Reason> {
         // Records are worked on where they are: their explicit nonce and tag are part of them.
         if from != to.cast_const() {
-            let _ = gcm.record(&mut []);
-            return Err(Reason::CipherOperationFailed.into());
+            let _ = self.record(&mut []);
+            return Err(Reason::CipherOperationFailed);
         }
         // SAFETY: the caller's promise.
-        return Ok(unsafe { in_place(from, to, len, |record| gcm.record(record)) }?);
+        unsafe { in_place(from, to, len, |record| self.record(record)) }
     }
-    if to.is_null() {
-        // SAFETY: the caller's promise.
-        let aad = unsafe { input(from, len) }.ok_or(Reason::CipherOperationFailed)?;
-        gcm.aad(aad)?;
-    } else {
-        // In place nothing is written that was not there, should it be refused.
-        if from != to.cast_const() {
-            gcm.prepare(len)?;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { in_place(from, to, len, |data| gcm.update(data)) }?;
-    }
-    Ok(len)
-}
 
-/// # Safety
-///
-/// `context` as for [`with`]; buffers as for [`part`]; `out_len` as for [`tell`].
-unsafe extern "C" fn update(
-    context: *mut Context<Gcm>,
-    out: *mut u8,
-    out_len: *mut usize,
-    room: usize,
-    from: *const u8,
-    len: usize,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { tell(out_len, 0) };
-    let work = |gcm: &mut Gcm| {
-        if len > 0 {
-            // SAFETY: the caller's promise.
-            let made = unsafe { part(gcm, out, room, from, len) }?;
-            // SAFETY: the caller's promise.
-            unsafe { tell(out_len, made) };
-        }
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
+    fn take_aad(&mut self, more: &[u8]) -> Result<(), Reason> {
+        self.aad(more)
+    }
+
+    fn make_ready(&mut self, more: usize) -> Result<(), Reason> {
+        self.prepare(more)
+    }
+
+    fn take_text(&mut self, data: &mut [u8]) -> Result<(), Reason> {
+        self.update(data)
+    }
+
+    fn failure_of_update(failure: Failure) -> Failure {
+        failure
+    }
 }
 
 /// `EVP_Cipher`: an update, or without input the end, and no error for what an update has one for. Users

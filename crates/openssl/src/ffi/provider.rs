@@ -5,7 +5,6 @@ use std::{
     ptr,
 };
 
-use arrayvec::ArrayVec;
 use convoy_crypto::{Cpu, try_box};
 
 use super::{
@@ -14,40 +13,17 @@ use super::{
         AES_256_CBC_HMAC_SHA256,
     },
     chacha::CHACHA20_POLY1305,
-    core::{Algorithm, Core, Dispatch, Failure, Handle, guard, guard_pointer},
+    core::{Algorithm, Core, Dispatch, Failure, Handle, dispatch, guard, guard_pointer},
     counters,
     environment::variable,
     gcm::{AES_128_GCM, AES_192_GCM, AES_256_GCM},
+    loading::{Offered, Provider},
     param::{Param, Params},
 };
 use crate::{
     Reason,
     offer::{self, Cipher},
 };
-
-/// A table's entry for a function, which loses its signature here.
-macro_rules! dispatch {
-    ($($id:literal: $function:path as $signature:ty),* $(,)?) => {
-        [
-            $($crate::ffi::core::Dispatch {
-                id: $id,
-                // SAFETY: whoever calls the function gives it its signature back, which the number stands for.
-                function: Some(unsafe {
-                    std::mem::transmute::<$signature, $crate::ffi::core::Function>($function)
-                }),
-            },)*
-            $crate::ffi::core::Dispatch { id: 0, function: None },
-        ]
-    };
-}
-pub(super) use dispatch;
-
-/// One loading of the provider: libcrypto's `provctx`.
-pub(super) struct Provider {
-    pub(super) core: Core,
-    /// The ciphers that are offered, and an end.
-    offered: ArrayVec<Algorithm, { Cipher::ALL.len() + 1 }>,
-}
 
 const OP_CIPHER: c_int = 2;
 
@@ -99,7 +75,7 @@ fn offers_all(core: &Core) -> Option<bool> {
 }
 
 /// The table of what is offered.
-fn offered(cpu: &Cpu, all: bool) -> ArrayVec<Algorithm, { Cipher::ALL.len() + 1 }> {
+fn offered(cpu: &Cpu, all: bool) -> Offered {
     let offered = CIPHERS.iter().filter(|(cipher, _)| all || cipher.withheld(cpu).is_none());
     offered.map(|(_, algorithm)| *algorithm).chain([Algorithm::END]).collect()
 }

@@ -1,10 +1,11 @@
-//! Connections to the server, and what becomes of descriptors when it goes and comes back.
+//! Descriptors that the server serves: what becomes of them when it goes and comes back.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{exempt, next, system, trust};
+use super::connection::{connection, word};
+use super::remembered::Remembered;
+use super::{exempt, next, system};
 use crate::table::{self, Identity, Slot};
 use crate::wire::{self, Control};
 
@@ -12,55 +13,6 @@ use crate::wire::{self, Control};
 const BACKOFF_MIN: u32 = 100;
 /// Longest wait for a server, in milliseconds.
 const BACKOFF_MAX: u32 = 5_000;
-/// Time to wait for the server's word, in milliseconds.
-const PATIENCE: c_int = 2_000;
-/// Most sockets of a kind that are remembered for the next server.
-const REMEMBERED_MAX: usize = 64;
-
-/// The socket's path, as the environment had it when the library was loaded. A program that has rights which
-/// its caller lacks does not ask the caller's environment.
-pub(super) fn path() -> &'static [u8; 108] {
-    static PATH: OnceLock<[u8; 108]> = OnceLock::new();
-    PATH.get_or_init(|| {
-        let mut path = [0; 108];
-        let named = std::env::var_os(wire::SOCKET_VARIABLE);
-        let named = named.filter(|name| !name.is_empty() && !system::is_secure());
-        let named = named.as_deref().map_or(wire::DEFAULT_SOCKET.as_bytes(), |name| {
-            std::os::unix::ffi::OsStrExt::as_bytes(name)
-        });
-        // One that is too long stays empty, and cannot be connected to.
-        if named.len() < path.len() {
-            path[..named.len()].copy_from_slice(named);
-        }
-        path
-    })
-}
-
-/// A new connection, which does not wait, to a server that may hear what is said there.
-fn connection(close_on_exec: bool) -> Result<c_int, c_int> {
-    let path = path();
-    if path[0] == 0 {
-        return Err(libc::ENAMETOOLONG);
-    }
-    let fd = system::seqpacket(close_on_exec)?;
-    for attempt in 0.. {
-        match system::connect(fd, path) {
-            // Many connect at once.
-            Err(libc::EAGAIN) if attempt < 20 => system::pause(5),
-            Err(errno) => {
-                system::close(fd);
-                return Err(errno);
-            }
-            Ok(()) => break,
-        }
-    }
-    if trust::may_hear(fd) {
-        return Ok(fd);
-    }
-    system::close(fd);
-    // As from a socket that nobody listens on.
-    Err(libc::ECONNREFUSED)
-}
 
 /// A new connection for an application.
 pub(super) fn dial(close_on_exec: bool, nonblocking: bool) -> Result<c_int, c_int> {
@@ -217,63 +169,6 @@ fn register(epoll: c_int, command: c_int, fd: c_int, events: u32, data: u64) -> 
     result == 0 || (command == libc::EPOLL_CTL_MOD && system::errno() == libc::EINVAL)
 }
 
-/// A socket that the next server hears of.
-struct Place {
-    /// Its descriptor plus 1, or 0.
-    fd: AtomicI32,
-    inode: AtomicU64,
-    value: AtomicU64,
-}
-
-impl Place {
-    /// The socket, if it is the same still.
-    fn socket(&self) -> Option<c_int> {
-        let fd = self.fd.load(Relaxed).checked_sub(1).filter(|fd| *fd >= 0)?;
-        (system::socket_inode(fd) == Some(self.inode.load(Relaxed))).then_some(fd)
-    }
-}
-
-/// Sockets that the next server hears of, and a number for each.
-pub(super) struct Remembered([Place; REMEMBERED_MAX]);
-
-impl Remembered {
-    pub(super) const fn new() -> Self {
-        Self(
-            [const {
-                Place { fd: AtomicI32::new(0), inode: AtomicU64::new(0), value: AtomicU64::new(0) }
-            }; REMEMBERED_MAX],
-        )
-    }
-
-    /// Adds a socket, or gives it another number.
-    pub(super) fn add(&self, fd: c_int, value: u64) {
-        let Some(inode) = system::socket_inode(fd) else { return };
-        let known = self.0.iter().find(|place| place.fd.load(Relaxed) == fd + 1);
-        let stale = || self.0.iter().find(|place| place.socket().is_none());
-        if let Some(place) = known.or_else(stale) {
-            place.inode.store(inode, Relaxed);
-            place.value.store(value, Relaxed);
-            place.fd.store(fd + 1, Relaxed);
-        }
-    }
-
-    /// Takes a socket out.
-    pub(super) fn remove(&self, fd: c_int) {
-        let places = self.0.iter().filter(|place| place.fd.load(Relaxed) == fd + 1);
-        places.for_each(|place| place.fd.store(0, Relaxed));
-    }
-
-    /// The number of a socket, if it is one of these.
-    pub(super) fn of(&self, fd: c_int) -> Option<u64> {
-        self.all().find_map(|(other, value)| (other == fd).then_some(value))
-    }
-
-    /// Sockets that are there still, with their numbers.
-    pub(super) fn all(&self) -> impl Iterator<Item = (c_int, u64)> + '_ {
-        self.0.iter().filter_map(|place| Some((place.socket()?, place.value.load(Relaxed))))
-    }
-}
-
 /// UDP sockets whose ESP is Convoy's, and the values of `UDP_ENCAP`.
 static STEERED: Remembered = Remembered::new();
 
@@ -303,33 +198,4 @@ fn word_on(server: c_int, fd: c_int, value: c_uint) -> Result<(), c_int> {
     let answer = word(server, &Control::new(wire::STEER, 0, &[value]), Some(fd), &mut bytes)?;
     let answer = wire::errno_of(answer).ok_or(libc::EPROTO)?;
     if answer == 0 { Ok(()) } else { Err(answer) }
-}
-
-/// The mark and its mask that exempt sockets from policies; none from a server that answers and tells none.
-pub(super) fn mark() -> Result<Option<[u32; 2]>, c_int> {
-    let server = connection(true)?;
-    let mut bytes = [0; wire::ERROR_LEN];
-    let told = word(server, &Control::question(wire::MARK), None, &mut bytes);
-    let told = match told {
-        // It went.
-        Ok([]) => Err(libc::ECONNRESET),
-        told => told.map(wire::mark_of),
-    };
-    system::close(server);
-    told
-}
-
-/// The server's word on a message.
-fn word<'a>(
-    server: c_int,
-    message: &Control,
-    socket: Option<c_int>,
-    room: &'a mut [u8],
-) -> Result<&'a [u8], c_int> {
-    system::send(server, message.as_bytes(), socket)?;
-    if system::readable(server, PATIENCE) != Ok(true) {
-        return Err(libc::ETIMEDOUT);
-    }
-    let len = system::receive(server, room)?;
-    room.get(..len).ok_or(libc::EPROTO)
 }

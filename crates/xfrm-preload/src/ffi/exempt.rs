@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use libc::{SO_MARK, SOL_SOCKET};
 
-use super::dial::{self, Remembered};
-use super::system;
+use super::remembered::Remembered;
+use super::{connection, system};
 
 /// The mark while no server has told another one.
 const USUAL: Mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
@@ -38,7 +38,7 @@ impl Mark {
 
     /// Asks the server for the mark; gives the last one if none answers.
     fn ask() -> Self {
-        let told = dial::mark();
+        let told = connection::mark();
         IS_UNANSWERED.store(told.is_err(), Relaxed);
         if let Ok(told) = told {
             // A server that tells none knows no other than the usual one.

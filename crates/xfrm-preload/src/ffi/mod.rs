@@ -1,7 +1,7 @@
 //! The border to C, and all unsafe code: the interposed functions and what they call.
 //!
-//! `next` finds libc's own functions, `system` makes safe functions of those needed here, `dial`
-//! connects and replaces the files of descriptors, `trust` looks at who serves. The rest are the interposed calls: sockets and
+//! `next` finds libc's own functions, `system` makes safe functions of those needed here, `load` has them looked up.
+//! `connection` reaches the server, `trust` looks at who serves, `dial` replaces the files of descriptors. The rest are the interposed calls: sockets and
 //! their names in `socket`, options in `options`, sockets that policies do not concern in `exempt`, messages in
 //! `send` and `receive`, `descriptor` for `dup` and epoll, `files` for what a kernel without XFRM lacks under
 //! `/proc`.
@@ -14,13 +14,17 @@
 
 #![cfg_attr(test, allow(dead_code))]
 
+mod connection;
 mod descriptor;
 mod dial;
 mod exempt;
 mod files;
+mod load;
 mod next;
 mod options;
+mod path;
 mod receive;
+mod remembered;
 mod send;
 mod socket;
 mod system;

@@ -65,12 +65,11 @@ macro_rules! functions {
                 unsafe { Next::new($name) };
         )*
 
-        extern "C" fn prepare() {
+        /// Looks all functions up.
+        pub(super) fn prepare() {
             $($place.prepare();)*
             FCNTL.prepare();
             OPEN.prepare();
-            super::dial::path();
-            super::trust::note_standard_error();
         }
     };
 }
@@ -117,12 +116,6 @@ pub(super) static FCNTL: Next<unsafe extern "C-unwind" fn(c_int, c_int, ...) -> 
 // SAFETY: the type is that of the function in the C library.
 pub(super) static OPEN: Next<unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int> =
     unsafe { Next::new(c"open") };
-
-/// Has functions and path looked up when the library is loaded, while the environment is what it
-/// was, and because `dlsym` is not for signal handlers.
-#[used]
-#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
-static PREPARE: extern "C" fn() = prepare;
 
 /// The type of `mode_t` as a variable argument.
 pub(super) type ModeArgument = c_uint;

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::{dial, system};
+use super::{path, system};
 
 /// Room for what people are told: a path and three numbers among words.
 const TEXT_MAX: usize = 512;
@@ -34,7 +34,7 @@ pub(super) fn may_hear(server: c_int) -> bool {
     } else if !IS_TOLD.swap(true, Relaxed) {
         let mut room = [0; TEXT_MAX];
         let text =
-            describe(&mut room, dial::path(), peer.ok().map(|peer| (peer.pid, peer.uid)), own);
+            describe(&mut room, path::of_server(), peer.ok().map(|peer| (peer.pid, peer.uid)), own);
         system::uncancelled(|| tell(text));
     }
     is_right

@@ -15,14 +15,12 @@
 use super::{
     aad,
     lanes::{B, Lanes},
-    tables::{Block, Sum, Tables, Weights, late_round_keys},
+    tables::{Sum, Tables, Weights, late_round_keys},
     tag,
     token::{Door, Task},
 };
-use crate::{
-    burst::Slot,
-    op::{Op, Parts},
-};
+use crate::block::Block;
+use crate::isa::packet::{GcmPacket, Parts, Slot};
 
 /// Blocks in a group, and in the longest tail.
 const GROUP: usize = 8;
@@ -44,7 +42,7 @@ static COUNTERS: [Block; 16] = {
 };
 
 /// Runs operations of one class.
-pub(super) fn run<'a, L: Lanes + Door, O: Op<'a>>(l: L, slots: &mut [Slot<'_, O>]) {
+pub(super) fn run<'a, L: Lanes + Door, O: GcmPacket<'a>>(l: L, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
         0 => l.enter(Short::<O, 0>(slots)),
@@ -63,7 +61,7 @@ pub(super) fn run<'a, L: Lanes + Door, O: Op<'a>>(l: L, slots: &mut [Slot<'_, O>
 /// Runs packets of `T` blocks.
 struct Short<'s, 'o, O, const T: usize>(&'s mut [Slot<'o, O>]);
 
-impl<'a, L: Lanes, O: Op<'a>, const T: usize> Task<L> for Short<'_, '_, O, T> {
+impl<'a, L: Lanes, O: GcmPacket<'a>, const T: usize> Task<L> for Short<'_, '_, O, T> {
     type Output = ();
 
     #[inline(always)]
@@ -75,13 +73,13 @@ impl<'a, L: Lanes, O: Op<'a>, const T: usize> Task<L> for Short<'_, '_, O, T> {
 /// Runs longer packets.
 struct Long<'s, 'o, O>(&'s mut [Slot<'o, O>]);
 
-impl<'a, L: Lanes, O: Op<'a>> Task<L> for Long<'_, '_, O> {
+impl<'a, L: Lanes, O: GcmPacket<'a>> Task<L> for Long<'_, '_, O> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, l: L) {
         for op in self.0.iter_mut().flatten() {
-            let Some(tables) = op.key().tables() else { continue };
+            let Some(tables) = op.tables() else { continue };
             let tag = long::<L, O>(l, tables, op.parts());
             tag::finish(l, &mut **op, tag);
         }
@@ -102,10 +100,10 @@ struct Pending<'t, 'o, O> {
 /// Runs packets of `T` blocks. Each is hashed while the next one is encrypted, or, opening, while it
 /// is decrypted itself.
 #[inline(always)]
-fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>]) {
+fn short<'a, L: Lanes, O: GcmPacket<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O>> = None;
     for op in slots.iter_mut().flatten() {
-        let Some(tables) = op.key().tables() else { continue };
+        let Some(tables) = op.tables() else { continue };
         let op = &mut **op;
         let Parts { counter, aad, aad_len, data } = op.parts();
         let m = Message::new(l, tables, counter);
@@ -120,7 +118,7 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
             let last = m.apply_tail::<O, T>(op.parts().data, &states);
             pending = Some(Pending { tables, mask: states[0], last, op });
         } else {
-            let mut sum = ends::<L, T>(l, tables, (aad, aad_len), data.len());
+            let mut sum = ends::<L, T>(l, tables, aad, aad_len, data.len());
             let (full, last) = full_blocks::<T>(data);
             let work = Work::tail::<_, T>(l, tables, full, l.load_some(last));
             m.encrypt::<_, T>(&mut states, T + 1, &mut sum, &work);
@@ -135,13 +133,13 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
     }
 }
 
-impl<'a, O: Op<'a>> Pending<'_, '_, O> {
+impl<'a, O: GcmPacket<'a>> Pending<'_, '_, O> {
     /// Hashes the packet and ends it, and encrypts the states of the next one meanwhile.
     #[inline(always)]
     fn finish<L: Lanes, const T: usize>(self, next: Message<'_, L>, states: &mut TailStates) {
         let l = next.l;
         let Parts { aad, aad_len, data, .. } = self.op.parts();
-        let mut sum = ends::<L, T>(l, self.tables, (aad, aad_len), data.len());
+        let mut sum = ends::<L, T>(l, self.tables, aad, aad_len, data.len());
         let full = full_blocks::<T>(data).0;
         let work = Work::tail::<_, T>(l, self.tables, full, self.last);
         next.encrypt::<_, T>(states, T + 1, &mut sum, &work);
@@ -155,7 +153,8 @@ impl<'a, O: Op<'a>> Pending<'_, '_, O> {
 fn ends<L: Lanes, const T: usize>(
     l: L,
     tables: &Tables,
-    (aad, aad_len): (&[u8], usize),
+    aad: &[u8],
+    aad_len: usize,
     data_len: usize,
 ) -> Sum {
     let mut sum = Sum::of(l, aad::first_block(l, tables, aad), tables.weight(T + 2));
@@ -172,7 +171,7 @@ fn full_blocks<const T: usize>(data: &[u8]) -> (&[[u8; 16]], &[u8]) {
 
 /// A message of more than eight blocks; returns the tag.
 #[inline(always)]
-fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
+fn long<'a, L: Lanes, O: GcmPacket<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
     let Parts { counter, aad, aad_len, data } = parts;
     let m = Message::new(l, tables, counter);
     let lengths = aad::length_block(l, aad_len, data.len());
@@ -322,7 +321,7 @@ impl<'t, L: Lanes> Message<'t, L> {
 
     /// The last one to eight blocks of a long message; see [`tail`](Self::tail).
     #[inline(always)]
-    fn any_tail<'a, O: Op<'a>>(
+    fn any_tail<'a, O: GcmPacket<'a>>(
         self,
         data: &mut [u8],
         sum: Sum,
@@ -344,7 +343,7 @@ impl<'t, L: Lanes> Message<'t, L> {
     /// The last `T` blocks of a long message; returns the tag. `before` is a group yet to be
     /// hashed.
     #[inline(always)]
-    fn tail<'a, O: Op<'a>, const T: usize>(
+    fn tail<'a, O: GcmPacket<'a>, const T: usize>(
         self,
         data: &mut [u8],
         mut sum: Sum,
@@ -461,7 +460,11 @@ impl<'t, L: Lanes> Message<'t, L> {
     /// Adds the keystream to `T` blocks; returns the last as ciphertext if it was sealed, zeros
     /// behind it.
     #[inline(always)]
-    fn apply_tail<'a, O: Op<'a>, const T: usize>(self, data: &mut [u8], states: &TailStates) -> B {
+    fn apply_tail<'a, O: GcmPacket<'a>, const T: usize>(
+        self,
+        data: &mut [u8],
+        states: &TailStates,
+    ) -> B {
         let l = self.l;
         if T == 0 {
             return l.zero();

@@ -16,14 +16,12 @@ use super::{
     aad, gcm128,
     lanes::{B, Lanes},
     lanes256::Y,
-    tables::{Block, FOLD, Sum, Tables, Window, late_round_keys},
+    tables::{FOLD, Sum, Tables, Window, late_round_keys},
     tag,
     token::{Door, Task, Vaes256},
 };
-use crate::{
-    burst::{SHORT_BLOCKS, Slot},
-    op::{Op, Parts},
-};
+use crate::block::Block;
+use crate::isa::packet::{GcmPacket, Parts, SHORT_BLOCKS, Slot};
 
 /// Registers in a group.
 const GROUP: usize = 8;
@@ -45,7 +43,7 @@ static COUNTERS: [[Block; 2]; GROUP] = {
 };
 
 /// Runs operations of one class.
-pub(super) fn run<'a, O: Op<'a>>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
+pub(super) fn run<'a, O: GcmPacket<'a>>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
         // With one block per register wider tiers have nothing to add.
@@ -64,7 +62,7 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
 /// Runs packets whose payload fits `N` registers.
 struct Short<'s, 'o, O, const N: usize>(&'s mut [Slot<'o, O>]);
 
-impl<'a, O: Op<'a>, const N: usize> Task<Vaes256> for Short<'_, '_, O, N> {
+impl<'a, O: GcmPacket<'a>, const N: usize> Task<Vaes256> for Short<'_, '_, O, N> {
     type Output = ();
 
     #[inline(always)]
@@ -76,13 +74,13 @@ impl<'a, O: Op<'a>, const N: usize> Task<Vaes256> for Short<'_, '_, O, N> {
 /// Runs longer packets.
 struct Long<'s, 'o, O>(&'s mut [Slot<'o, O>]);
 
-impl<'a, O: Op<'a>> Task<Vaes256> for Long<'_, '_, O> {
+impl<'a, O: GcmPacket<'a>> Task<Vaes256> for Long<'_, '_, O> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, v: Vaes256) {
         for op in self.0.iter_mut().flatten() {
-            let Some(tables) = op.key().tables() else { continue };
+            let Some(tables) = op.tables() else { continue };
             let tag = long::<O>(v, tables, op.parts());
             tag::finish(v, &mut **op, tag);
         }
@@ -103,10 +101,10 @@ struct Pending<'t, 'o, O> {
 /// Runs packets whose payload fits `N` registers. What is sealed is hashed only after the next one's keystream is
 /// under way, so that the two overlap; what is opened, while it is decrypted.
 #[inline(always)]
-fn short<'a, O: Op<'a>, const N: usize>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
+fn short<'a, O: GcmPacket<'a>, const N: usize>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O>> = None;
     for op in slots.iter_mut().flatten() {
-        let Some(tables) = op.key().tables() else { continue };
+        let Some(tables) = op.tables() else { continue };
         let op = &mut **op;
         let parts = op.parts();
         let m = Message::new(v, tables, parts.counter);
@@ -145,7 +143,7 @@ fn split<const N: usize>(data: &mut [u8]) -> Option<(&mut [[u8; 32]], &mut [u8])
     Some((front.as_chunks_mut().0.get_mut(..N - 1)?, last))
 }
 
-impl<'a, O: Op<'a>> Pending<'_, '_, O> {
+impl<'a, O: GcmPacket<'a>> Pending<'_, '_, O> {
     /// Hashes the packet and ends it, and does the rounds of the next one meanwhile.
     #[inline(always)]
     fn finish<const N: usize>(self, next: Message<'_>, states: &mut [Y; N], mask: &mut B) {
@@ -171,7 +169,7 @@ impl<'a, O: Op<'a>> Pending<'_, '_, O> {
 
 /// A message of more than sixteen blocks; returns the tag.
 #[inline(always)]
-fn long<'a, O: Op<'a>>(v: Vaes256, tables: &Tables, parts: Parts<'_>) -> B {
+fn long<'a, O: GcmPacket<'a>>(v: Vaes256, tables: &Tables, parts: Parts<'_>) -> B {
     let Parts { counter, aad, aad_len, data } = parts;
     let m = Message::new(v, tables, counter);
     let lengths = aad::length_block(v, aad_len, data.len());
@@ -230,11 +228,11 @@ impl PairSum {
     #[inline(always)]
     pub(super) fn add_alike(&mut self, v: Vaes256, x: Y, window: Window<'_>) {
         let ([whole, ..], [divided, ..]) = (window.whole, window.divided);
-        self.add(v, x, (v.table_pair(whole), v.table_pair(divided)));
+        self.add(v, x, v.table_pair(whole), v.table_pair(divided));
     }
 
     #[inline(always)]
-    fn add(&mut self, v: Vaes256, x: Y, (whole, divided): (Y, Y)) {
+    fn add(&mut self, v: Vaes256, x: Y, whole: Y, divided: Y) {
         let lo = v.xor_pair(v.mul_lo_pair(x, divided), v.mul_hi_lo_pair(x, whole));
         let hi = v.xor_pair(v.mul_lo_hi_pair(x, divided), v.mul_hi_pair(x, whole));
         self.lo = v.xor_pair(self.lo, lo);
@@ -244,7 +242,7 @@ impl PairSum {
     /// Adds `x` times a power for each lane; the second factor is the same divided by x^64.
     #[inline(always)]
     pub(super) fn add_pair(&mut self, v: Vaes256, x: Y, whole: &[Block; 2], divided: &[Block; 2]) {
-        self.add(v, x, (v.window_pair(whole), v.window_pair(divided)));
+        self.add(v, x, v.window_pair(whole), v.window_pair(divided));
     }
 
     /// Adds each lane of `x` times the highest power of its window.
@@ -253,7 +251,7 @@ impl PairSum {
         let ([a, ..], [b, ..]) = (first.whole, second.whole);
         let ([c, ..], [d, ..]) = (first.divided, second.divided);
         let whole = v.join_pair(v.table(b), v.table(a));
-        self.add(v, x, (whole, v.join_pair(v.table(d), v.table(c))));
+        self.add(v, x, whole, v.join_pair(v.table(d), v.table(c)));
     }
 
     /// The sum over the lanes, modulo the polynomial.
@@ -335,7 +333,7 @@ impl<'t> Message<'t> {
     ///
     /// Here each lane has its own power of H, so that lanes need no other weight when they are summed.
     #[inline(always)]
-    fn tail<'a, O: Op<'a>, const N: usize>(self, rest: &mut [u8], tail: Tail<'_>) -> B {
+    fn tail<'a, O: GcmPacket<'a>, const N: usize>(self, rest: &mut [u8], tail: Tail<'_>) -> B {
         let (v, tables) = (self.v, self.tables);
         let Tail { before, mut hash, mut sum, next } = tail;
         let mut states = self.states::<N>(next);

@@ -24,21 +24,17 @@
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
-use std::ptr;
-
 use super::{
     aad, gcm_fours, gcm_lanes, gcm_rows, gcm128,
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z},
     sum4::Sum4,
-    tables::{Block, Tables, late_round_keys},
+    tables::{Tables, late_round_keys},
     tag,
     token::{Door, Task, Vaes512},
 };
-use crate::{
-    burst::{CHUNK, MOST_ROWS, SHORT_BLOCKS, Slot, are_few},
-    op::{Op, Parts},
-};
+use crate::block::Block;
+use crate::isa::packet::{CHUNK, GcmPacket, MOST_ROWS, Parts, SHORT_BLOCKS, Slot, are_few};
 
 /// Registers in a group.
 const GROUP: usize = 4;
@@ -67,7 +63,7 @@ static COUNTERS: [Quad; TAIL] = {
 const PLACES: usize = 1 << u8::BITS;
 
 /// Runs operations of one class.
-pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+pub(super) fn run<'a, O: GcmPacket<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let slots = gcm_fours::run(v, slots);
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
@@ -75,7 +71,9 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
             let rest = gcm_lanes::run(v, blocks, slots);
             run_apart(v, rest);
         }
-        ..=ROWS_MOST if slots.len() > 4 && are_few(slots.iter().flatten().map(|op| op.key())) => {
+        ..=ROWS_MOST
+            if slots.len() > 4 && are_few(slots.iter().flatten().map(|op| op.key_address())) =>
+        {
             run_by_key(v, slots);
         }
         _ => run_apart(v, slots),
@@ -87,12 +85,12 @@ const ROWS_MOST: usize = 4 * MOST_ROWS;
 
 /// Runs operations of one class and a few keys: those of each key go in fours, the others apart.
 #[inline(never)]
-fn run_by_key<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+fn run_by_key<'a, O: GcmPacket<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     for slots in slots.chunks_mut(CHUNK) {
         let mut places = [0u8; CHUNK];
         let mut ends = [0u16; PLACES];
         for (slot, place) in slots.iter().zip(&mut places) {
-            let key = slot.as_deref().map_or(0, |op| ptr::from_ref(op.key()).addr());
+            let key = slot.as_deref().map_or(0, |op| op.key_address());
             // The highest bits of the product depend on all of the key's address (Knuth's multiplicative hash).
             *place = ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
             ends[usize::from(*place)] += 1;
@@ -110,7 +108,7 @@ fn run_by_key<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
                 *to = slot.take();
             }
         }
-        let key = |slot: &Slot<'_, O>| slot.as_deref().map(|op| ptr::from_ref(op.key()));
+        let key = |slot: &Slot<'_, O>| slot.as_deref().map(|op| op.key_address());
         let sorted = sorted.get_mut(..slots.len()).unwrap_or_default();
         let mut left = 0;
         for same in sorted.chunk_by_mut(|a, b| key(a) == key(b)) {
@@ -126,7 +124,7 @@ fn run_by_key<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
 }
 
 /// Runs operations of one class, none beside another.
-pub(super) fn run_apart<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+pub(super) fn run_apart<'a, O: GcmPacket<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
         0..=gcm_lanes::MOST => gcm128::run(v.avx512(), slots),
@@ -151,7 +149,9 @@ pub(super) fn run_apart<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
 /// Runs packets of `T` blocks, which are in `N` registers.
 struct Short<'s, 'o, O, const N: usize, const T: usize>(&'s mut [Slot<'o, O>]);
 
-impl<'a, O: Op<'a>, const N: usize, const T: usize> Task<Vaes512> for Short<'_, '_, O, N, T> {
+impl<'a, O: GcmPacket<'a>, const N: usize, const T: usize> Task<Vaes512>
+    for Short<'_, '_, O, N, T>
+{
     type Output = ();
 
     #[inline(always)]
@@ -163,7 +163,7 @@ impl<'a, O: Op<'a>, const N: usize, const T: usize> Task<Vaes512> for Short<'_, 
 /// Runs packets that are too long for [`gcm_rows`].
 struct Long<'s, 'o, O>(&'s mut [Slot<'o, O>]);
 
-impl<'a, O: Op<'a>> Task<Vaes512> for Long<'_, '_, O> {
+impl<'a, O: GcmPacket<'a>> Task<Vaes512> for Long<'_, '_, O> {
     type Output = ();
 
     #[inline(always)]
@@ -172,7 +172,7 @@ impl<'a, O: Op<'a>> Task<Vaes512> for Long<'_, '_, O> {
             if op.data_len() <= gcm_rows::MOST {
                 continue;
             }
-            let Some(tables) = op.key().tables() else { continue };
+            let Some(tables) = op.tables() else { continue };
             let tag = long::<O>(v, tables, op.parts());
             tag::finish(v, &mut **op, tag);
         }
@@ -197,10 +197,13 @@ struct Pending<'t, 'o, O, const N: usize> {
 /// Runs packets of `T` blocks, which are in `N` registers. Each is hashed only after the next one's
 /// keystream is under way, so that the two overlap.
 #[inline(always)]
-fn short<'a, O: Op<'a>, const N: usize, const T: usize>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+fn short<'a, O: GcmPacket<'a>, const N: usize, const T: usize>(
+    v: Vaes512,
+    slots: &mut [Slot<'_, O>],
+) {
     let mut pending: Option<Pending<'_, '_, O, N>> = None;
     for op in slots.iter_mut().flatten() {
-        let Some(tables) = op.key().tables() else { continue };
+        let Some(tables) = op.tables() else { continue };
         let op = &mut **op;
         let parts = op.parts();
         let m = Message::new(v, tables, &parts);
@@ -221,7 +224,7 @@ fn short<'a, O: Op<'a>, const N: usize, const T: usize>(v: Vaes512, slots: &mut 
     }
 }
 
-impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
+impl<'a, O: GcmPacket<'a>, const N: usize> Pending<'_, '_, O, N> {
     #[inline(always)]
     fn finish<const T: usize>(self, v: Vaes512) {
         // The lane in front of the additional data has the lengths.
@@ -241,7 +244,7 @@ impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
 
 /// A longer message: groups of 16 slots, then a tail of at least four. Returns the tag.
 #[inline(always)]
-fn long<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
+fn long<'a, O: GcmPacket<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
     let m = Message::new(v, tables, &parts);
     let first = m.first_block(parts.aad);
     let last = length_slot(parts.data.len());
@@ -351,7 +354,11 @@ impl<'t> Message<'t> {
     /// They go in pairs, since one alone would leave the AES units waiting for it. A pair is hashed
     /// while the next one is encrypted. Where the number of groups is odd, the first goes alone.
     #[inline(always)]
-    fn groups<'a, O: Op<'a>, const R: usize>(self, front: &mut [u8], first: Z) -> (B, [Z; PAIR]) {
+    fn groups<'a, O: GcmPacket<'a>, const R: usize>(
+        self,
+        front: &mut [u8],
+        first: Z,
+    ) -> (B, [Z; PAIR]) {
         let v = self.v;
         let Some((head, rest)) = front.split_first_chunk_mut() else {
             return (v.second(self.seed), [v.zero4(); PAIR]);
@@ -398,7 +405,7 @@ impl<'t> Message<'t> {
     /// The first `N` registers of a long message. Returns the block that masks the tag, and what is
     /// to be hashed.
     #[inline(always)]
-    fn crypt_first<'a, O: Op<'a>, const N: usize>(
+    fn crypt_first<'a, O: GcmPacket<'a>, const N: usize>(
         self,
         head: &mut [u8; HEAD],
         others: &mut [[u8; 64]],
@@ -436,7 +443,7 @@ impl<'t> Message<'t> {
     /// The tail of a long message, which begins at `slot`, a multiple of 16. `hashed` are the `G`
     /// registers in front of it, which are hashed meanwhile.
     #[inline(always)]
-    fn any_tail<'a, O: Op<'a>, const G: usize>(
+    fn any_tail<'a, O: GcmPacket<'a>, const G: usize>(
         self,
         data: &mut [u8],
         hashed: &[Z; G],
@@ -453,7 +460,7 @@ impl<'t> Message<'t> {
     }
 
     #[inline(always)]
-    fn long_tail<'a, O: Op<'a>, const N: usize, const G: usize>(
+    fn long_tail<'a, O: GcmPacket<'a>, const N: usize, const G: usize>(
         self,
         data: &mut [u8],
         hashed: &[Z; G],
@@ -481,7 +488,7 @@ impl<'t> Message<'t> {
     /// Transforms a payload of `T` blocks in `N` registers and returns what is to be hashed. `ends`
     /// is hashed in the first register, in front of the payload.
     #[inline(always)]
-    fn crypt_short<'a, O: Op<'a>, const N: usize, const T: usize>(
+    fn crypt_short<'a, O: GcmPacket<'a>, const N: usize, const T: usize>(
         self,
         data: &mut [u8],
         states: &[Z; N],
@@ -508,7 +515,7 @@ impl<'t> Message<'t> {
     /// hashed. `before`, the hash so far, is added to the first register. `last` is the slot of the
     /// lengths, from the start of the tail.
     #[inline(always)]
-    fn tail<'a, O: Op<'a>, const N: usize>(
+    fn tail<'a, O: GcmPacket<'a>, const N: usize>(
         self,
         data: &mut [u8],
         states: &[Z; N],
@@ -537,7 +544,7 @@ impl<'t> Message<'t> {
 
     /// Transforms a full register of payload and returns its ciphertext, as it is hashed.
     #[inline(always)]
-    fn crypt<'a, O: Op<'a>>(self, bytes: &mut [u8; 64], keystream: Z) -> Z {
+    fn crypt<'a, O: GcmPacket<'a>>(self, bytes: &mut [u8; 64], keystream: Z) -> Z {
         let v = self.v;
         let input = v.load4(bytes);
         let output = v.xor4(input, keystream);
@@ -547,7 +554,7 @@ impl<'t> Message<'t> {
 
     /// The same for the upper half of a message's first register.
     #[inline(always)]
-    fn crypt_head<'a, O: Op<'a>>(self, bytes: &mut [u8; HEAD], keystream: Z) -> Z {
+    fn crypt_head<'a, O: GcmPacket<'a>>(self, bytes: &mut [u8; HEAD], keystream: Z) -> Z {
         let v = self.v;
         let input = v.load_upper4(bytes);
         let output = v.xor4(input, keystream);
@@ -557,7 +564,7 @@ impl<'t> Message<'t> {
 
     /// The same for up to 64 bytes.
     #[inline(always)]
-    fn crypt_some<'a, O: Op<'a>>(self, bytes: &mut [u8], keystream: Z) -> Z {
+    fn crypt_some<'a, O: GcmPacket<'a>>(self, bytes: &mut [u8], keystream: Z) -> Z {
         let v = self.v;
         let input = v.load_some4(bytes);
         let output = v.xor4(input, keystream);

@@ -7,20 +7,23 @@
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
 
-use std::{marker::PhantomData, ptr};
+use std::marker::PhantomData;
 
 use super::{
     aad,
     lanes::Lanes,
     lanes512::{Quad, Z},
     sum4::Sum4,
-    tables::{Block, Tables},
+    tables::Tables,
     tag,
     token::{Door, Task, Vaes512},
 };
 use crate::{
-    burst::Slot,
-    op::{Op, Parts, made_public},
+    block::Block,
+    isa::{
+        made_public,
+        packet::{GcmPacket, Parts, Slot},
+    },
     pairs::PairedWith,
 };
 
@@ -58,15 +61,15 @@ static COUNTERS: [Quad; MOST + 1] = {
 
 /// Runs as many of the operations as make fours, all of one class and of `blocks` blocks, at most
 /// [`MOST`]; returns the others.
-pub(super) fn run<'s, 'o, 'a, O: Op<'a>>(
+pub(super) fn run<'s, 'o, 'a, O: GcmPacket<'a>>(
     v: Vaes512,
     blocks: usize,
     slots: &'s mut [Slot<'o, O>],
 ) -> &'s mut [Slot<'o, O>] {
     let (fours, rest) = slots.as_chunks_mut();
-    let mut keys = fours.as_flattened().iter().flatten().map(|op| op.key());
+    let mut keys = fours.as_flattened().iter().flatten().map(|op| op.key_address());
     let first = keys.next();
-    if keys.all(|key| first.is_some_and(|first| ptr::eq(key, first))) {
+    if keys.all(|key| first == Some(key)) {
         run_all::<O, Shared<'a>>(v, blocks, fours);
     } else {
         run_all::<O, Each<'a>>(v, blocks, fours);
@@ -74,7 +77,11 @@ pub(super) fn run<'s, 'o, 'a, O: Op<'a>>(
     rest
 }
 
-fn run_all<'a, O: Op<'a>, K: Keys<'a>>(v: Vaes512, blocks: usize, fours: &mut [Four<'_, O>]) {
+fn run_all<'a, O: GcmPacket<'a>, K: Keys<'a>>(
+    v: Vaes512,
+    blocks: usize,
+    fours: &mut [Four<'_, O>],
+) {
     match blocks {
         0 => v.enter(Fours::<O, K, 0>(fours, PhantomData)),
         1 => v.enter(Fours::<O, K, 1>(fours, PhantomData)),
@@ -91,7 +98,7 @@ fn run_all<'a, O: Op<'a>, K: Keys<'a>>(v: Vaes512, blocks: usize, fours: &mut [F
 /// Runs packets of `T` blocks.
 struct Fours<'s, 'o, O, K, const T: usize>(&'s mut [Four<'o, O>], PhantomData<K>);
 
-impl<'a, O: Op<'a>, K: Keys<'a>, const T: usize> Task<Vaes512> for Fours<'_, '_, O, K, T> {
+impl<'a, O: GcmPacket<'a>, K: Keys<'a>, const T: usize> Task<Vaes512> for Fours<'_, '_, O, K, T> {
     type Output = ();
 
     #[inline(always)]
@@ -103,7 +110,7 @@ impl<'a, O: Op<'a>, K: Keys<'a>, const T: usize> Task<Vaes512> for Fours<'_, '_,
 /// The keys of four packets.
 trait Keys<'t>: Copy {
     /// Takes the keys of these operations.
-    fn new<O: Op<'t>>(ops: &Four<'_, O>) -> Option<Self>;
+    fn new<O: GcmPacket<'t>>(ops: &Four<'_, O>) -> Option<Self>;
 
     /// Something of each key, in its lane.
     fn block(self, v: Vaes512, of: impl Fn(&Tables) -> &Block) -> Z;
@@ -118,8 +125,8 @@ struct Shared<'t>(&'t Tables);
 
 impl<'t> Keys<'t> for Shared<'t> {
     #[inline(always)]
-    fn new<O: Op<'t>>([first, ..]: &Four<'_, O>) -> Option<Self> {
-        first.as_ref().and_then(|op| op.key().tables()).map(Self)
+    fn new<O: GcmPacket<'t>>([first, ..]: &Four<'_, O>) -> Option<Self> {
+        first.as_ref().and_then(|op| op.tables()).map(Self)
     }
 
     #[inline(always)]
@@ -139,10 +146,10 @@ struct Each<'t>([&'t Tables; LANES]);
 
 impl<'t> Keys<'t> for Each<'t> {
     #[inline(always)]
-    fn new<O: Op<'t>>(ops: &Four<'_, O>) -> Option<Self> {
+    fn new<O: GcmPacket<'t>>(ops: &Four<'_, O>) -> Option<Self> {
         let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
-        let (a, b) = (a.key().tables()?, b.key().tables()?);
-        Some(Self([a, b, c.key().tables()?, d.key().tables()?]))
+        let (a, b) = (a.tables()?, b.tables()?);
+        Some(Self([a, b, c.tables()?, d.tables()?]))
     }
 
     #[inline(always)]
@@ -178,7 +185,10 @@ struct Hashed<K> {
 ///
 /// Four are hashed while the counter blocks of the next four are encrypted.
 #[inline(always)]
-fn run_fours<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(v: Vaes512, fours: &mut [Four<'_, O>]) {
+fn run_fours<'a, O: GcmPacket<'a>, K: Keys<'a>, const T: usize>(
+    v: Vaes512,
+    fours: &mut [Four<'_, O>],
+) {
     let mut pending: Option<Pending<'_, '_, O, K>> = None;
     for ops in fours {
         let Some(keys) = K::new(ops) else { continue };
@@ -200,7 +210,7 @@ fn run_fours<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(v: Vaes512, fours: &mut
 
 /// Ends four operations, each with the tag in its lane.
 #[inline(always)]
-pub(super) fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
+pub(super) fn finish<'a, O: GcmPacket<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
     let tags = v.xor4(v.reverse4(hash), masks);
     if let [Some(a), Some(b), Some(c), Some(d)] = ops
         && let [Some(w), Some(x), Some(y), Some(z)] =
@@ -238,7 +248,7 @@ pub(super) fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Fou
 impl<'t, K: Keys<'t>> Hashed<K> {
     /// Without the payload.
     #[inline(always)]
-    fn new<'a, O: Op<'a>>(v: Vaes512, keys: K, ops: &mut Four<'_, O>) -> Self {
+    fn new<'a, O: GcmPacket<'a>>(v: Vaes512, keys: K, ops: &mut Four<'_, O>) -> Self {
         let mut aads = [v.zero(); LANES];
         let mut lengths = [v.zero(); LANES];
         for lane in 0..LANES {
@@ -280,7 +290,7 @@ impl<'t, K: Keys<'t>> Hashed<K> {
 
 /// The start states of the blocks that mask the tags, and of the payload's counter blocks.
 #[inline(always)]
-fn start<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(
+fn start<'a, O: GcmPacket<'a>, K: Keys<'a>, const T: usize>(
     v: Vaes512,
     keys: K,
     ops: &mut Four<'_, O>,
@@ -355,7 +365,7 @@ fn load_row<const T: usize>(v: Vaes512, row: usize, bytes: &[u8]) -> Z {
 
 /// Adds the keystream to the payloads; returns columns of ciphertext to be hashed.
 #[inline(always)]
-fn apply<'a, O: Op<'a>, const T: usize>(
+fn apply<'a, O: GcmPacket<'a>, const T: usize>(
     v: Vaes512,
     states: &States,
     ops: &mut Four<'_, O>,

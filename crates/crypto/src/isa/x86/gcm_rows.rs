@@ -22,10 +22,7 @@ use super::{
     tag,
     token::{Door, Task, Vaes512},
 };
-use crate::{
-    burst::Slot,
-    op::{Op, Parts},
-};
+use crate::isa::packet::{GcmPacket, Parts, Slot};
 
 /// Rows of a step.
 const STEP: usize = 4;
@@ -37,9 +34,9 @@ const LAST: usize = 5;
 pub(super) const MOST: usize = 16 * 254;
 
 /// Runs those of one class's operations that have at most [`MOST`] bytes.
-pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+pub(super) fn run<'a, O: GcmPacket<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
-    match first.key().tables().map_or(0, |tables| tables.rounds) {
+    match first.tables().map_or(0, |tables| tables.rounds) {
         10 => v.enter(Rows::<O, 10>(slots)),
         12 => v.enter(Rows::<O, 12>(slots)),
         _ => v.enter(Rows::<O, 14>(slots)),
@@ -49,7 +46,7 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
 /// Runs packets of keys of `R` rounds.
 struct Rows<'s, 'o, O, const R: usize>(&'s mut [Slot<'o, O>]);
 
-impl<'a, O: Op<'a>, const R: usize> Task<Vaes512> for Rows<'_, '_, O, R> {
+impl<'a, O: GcmPacket<'a>, const R: usize> Task<Vaes512> for Rows<'_, '_, O, R> {
     type Output = ();
 
     #[inline(always)]
@@ -59,7 +56,7 @@ impl<'a, O: Op<'a>, const R: usize> Task<Vaes512> for Rows<'_, '_, O, R> {
             if op.data_len() > MOST {
                 continue;
             }
-            let Some(tables) = op.key().tables() else { continue };
+            let Some(tables) = op.tables() else { continue };
             let op = &mut **op;
             let packet = Packet::<R>::new(v, tables, &op.parts());
             if let Some(before) = pending.take() {
@@ -100,7 +97,7 @@ struct Pending<'t, 'o, O> {
     op: &'o mut O,
 }
 
-impl<'a, O: Op<'a>> Pending<'_, '_, O> {
+impl<'a, O: GcmPacket<'a>> Pending<'_, '_, O> {
     /// Hashes the last rows, and writes the tag or compares it.
     ///
     /// It stands in front of the next packet's AES, which waits for nothing of it: so both fill the processor.
@@ -179,7 +176,7 @@ impl<'t, const R: usize> Packet<'t, R> {
 
     /// Transforms the text.
     #[inline(always)]
-    fn run<'a, O: Op<'a>>(self, data: &mut [u8]) -> End {
+    fn run<'a, O: GcmPacket<'a>>(self, data: &mut [u8]) -> End {
         let v = self.v;
         // One lane more than blocks.
         let rows = data.len().div_ceil(16) / 4 + 1;
@@ -207,7 +204,7 @@ impl<'t, const R: usize> Packet<'t, R> {
 
     /// The last step, of `rows` rows.
     #[inline(always)]
-    fn any_last_step<'a, O: Op<'a>, const HASH: bool>(
+    fn any_last_step<'a, O: GcmPacket<'a>, const HASH: bool>(
         self,
         rows: usize,
         rest: &mut [u8],
@@ -308,7 +305,7 @@ impl<'t, const R: usize> Packet<'t, R> {
 
     /// The last `N` rows, of which the last one is not full. If `HASH`, those in front of them are to be hashed.
     #[inline(always)]
-    fn last_step<'a, O: Op<'a>, const N: usize, const HASH: bool>(
+    fn last_step<'a, O: GcmPacket<'a>, const N: usize, const HASH: bool>(
         self,
         rest: &mut [u8],
         state: &mut State,

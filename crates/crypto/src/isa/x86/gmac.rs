@@ -10,7 +10,7 @@ use super::{
     tables::{FOLDS, Sum, Tables},
     token::Task,
 };
-use crate::{pairs::PairedWith, pass::GmacJob, secret::wipe};
+use crate::{isa::job::GmacJob, pairs::PairedWith, secret::wipe};
 
 /// Packets whose masks are encrypted together.
 const GROUP: usize = 8;

@@ -3,10 +3,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{
-    tables::Block,
-    token::{AesNi, AesSha, Avx, Avx2, Avx512, Vaes256, Vaes512, WideSha},
-};
+use super::token::{AesNi, AesSha, Avx, Avx2, Avx512, Vaes256, Vaes512, WideSha};
+use crate::block::Block;
 
 /// Sixteen bytes in a register.
 pub(super) type B = __m128i;

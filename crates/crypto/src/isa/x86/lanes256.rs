@@ -5,9 +5,9 @@ use std::arch::x86_64::*;
 
 use super::{
     lanes::{B, Lanes, instructions},
-    tables::Block,
     token::Vaes256,
 };
+use crate::block::Block;
 
 /// Thirty-two bytes in a register: two blocks.
 pub(super) type Y = __m256i;

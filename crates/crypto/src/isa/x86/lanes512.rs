@@ -5,9 +5,9 @@ use std::arch::x86_64::*;
 
 use super::{
     lanes::{B, instructions},
-    tables::Block,
     token::Vaes512,
 };
+use crate::block::Block;
 
 /// Sixty-four bytes in a register: four blocks.
 pub(super) type Z = __m512i;

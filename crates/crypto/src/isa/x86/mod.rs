@@ -28,23 +28,25 @@ mod sum4;
 mod tables;
 mod tag;
 mod token;
-pub(super) mod wipe;
+mod wipe;
 
 pub(crate) use hash::HashKernel;
 pub(crate) use record::RecordKernel;
 pub(crate) use tables::Tables;
 use token::{AesNi, AesSha, Avx, Avx2, Avx512, Door, ShaNi, Vaes256, Vaes512, WideSha};
 pub(crate) use token::{is_by_amd, sleepers_mhz};
+pub(crate) use wipe::general as wipe_general_registers;
 
 use crate::{
     KeyBits, Tier,
-    block::ChaChaKey,
-    burst::Slot,
+    isa::{
+        job::{ChaChaJob, GmacJob},
+        packet::{GcmPacket, Slot},
+        part::{ChaChaState, KeystreamFrom, Pads},
+    },
     memory::{Lined, OutOfMemory},
-    op::Op,
-    pass::{ChaChaJob, ChaChaState, GmacJob, chacha_parts::Pads},
     trace,
-    wide_units::Width,
+    width::Width,
 };
 
 /// The tiers of this machine that were not denied.
@@ -208,7 +210,7 @@ impl Kernel {
 
     /// Runs operations of one class (tier, key size and length) whose keys were all set up for this
     /// tier.
-    pub(crate) fn run<'a, O: Op<'a>>(self, slots: &mut [Slot<'_, O>]) {
+    pub(crate) fn run<'a, O: GcmPacket<'a>>(self, slots: &mut [Slot<'_, O>]) {
         trace::hit(self.tier(), O::SEAL, slots.len());
         match self {
             Self::AesNi(proof) => gcm128::run(proof, slots),
@@ -223,7 +225,7 @@ impl Kernel {
 
     /// Runs one operation whose key was set up for this tier, without the code for operations that go
     /// beside each other.
-    pub(crate) fn run_one<'a, O: Op<'a>>(self, op: &mut O) {
+    pub(crate) fn run_one<'a, O: GcmPacket<'a>>(self, op: &mut O) {
         trace::hit(self.tier(), O::SEAL, 1);
         let slots = &mut [Some(op)];
         match self {
@@ -273,20 +275,18 @@ impl Kernel {
     pub(crate) fn chacha_next(
         self,
         seal: bool,
-        (key, nonce, block): (&ChaChaKey, &[u8; 16], u32),
+        from: KeystreamFrom<'_>,
         data: &mut [u8],
         state: &mut ChaChaState,
     ) {
+        let KeystreamFrom { key, nonce, block } = from;
         let work = chacha::NextPart { seal, key, nonce, block, data, state };
         without_vaes256!(self, |token| token.enter(work));
     }
 
     /// Computes keystream of ChaCha20 from a block on.
-    pub(crate) fn chacha_keystream(
-        self,
-        (key, nonce, block): (&ChaChaKey, &[u8; 16], u32),
-        pads: &mut Pads,
-    ) {
+    pub(crate) fn chacha_keystream(self, from: KeystreamFrom<'_>, pads: &mut Pads) {
+        let KeystreamFrom { key, nonce, block } = from;
         let work = chacha::Keystream { key, nonce, block, pads };
         without_vaes256!(self, |token| token.enter(work));
     }

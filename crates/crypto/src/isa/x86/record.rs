@@ -21,8 +21,11 @@ use super::{
 use crate::{
     HashAlg, KeyBits, Tier,
     block::RoundKeys,
+    isa::{
+        job::SizedKeys,
+        record_job::{BLOCK, Edges, RecordJob},
+    },
     pairs::PairedWith,
-    pass::record::{BLOCK, Edges, RecordJob},
     secret::Scratch,
 };
 
@@ -65,7 +68,7 @@ impl RecordKernel {
     pub(crate) fn seal(
         self,
         alg: HashAlg,
-        (bits, keys): (KeyBits, &RoundKeys),
+        SizedKeys { bits, keys }: SizedKeys<'_>,
         jobs: &mut [RecordJob<'_>],
     ) {
         match (alg, bits) {

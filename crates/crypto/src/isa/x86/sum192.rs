@@ -7,9 +7,10 @@
 use super::{
     lanes::{B, Lanes},
     lanes512::Z,
-    tables::{Block, FOLD, Window},
+    tables::{FOLD, Window},
     token::Vaes512,
 };
+use crate::block::Block;
 
 /// A power of H, and the same divided by x^64.
 #[derive(Clone, Copy)]

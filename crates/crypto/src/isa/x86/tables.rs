@@ -9,10 +9,9 @@ use super::{
     sum4::Sum4,
     token::{Task, Vaes512},
 };
-pub(super) use crate::block::Block;
 use crate::{
     KeyBits,
-    block::RoundKeys,
+    block::{Block, RoundKeys},
     isa::prefetch_read,
     memory::{Lined, OutOfMemory, try_box},
     secret::wipe,

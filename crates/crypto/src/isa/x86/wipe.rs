@@ -6,7 +6,7 @@ use super::token::{AesNi, Avx, Avx512};
 
 /// Wipes the general registers that a function need not keep, in which kernels put halves of blocks, of round keys too.
 #[inline]
-pub(in crate::isa) fn general() {
+pub(crate) fn general() {
     // SAFETY: only the registers declared as overwritten are written.
     unsafe {
         asm!(

@@ -4,10 +4,8 @@ use hmac::{KeyInit, Mac};
 use super::*;
 use crate::{
     Cpu,
-    pass::{
-        TRAILER_MAX,
-        tests::{Guarded, Random},
-    },
+    isa::job::TRAILER_MAX,
+    pass::tests::{Guarded, Random},
 };
 
 /// Every way to hash on this machine, less what `CONVOY_DENY_CPU` denies, with and without the SHA

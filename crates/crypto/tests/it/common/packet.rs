@@ -33,7 +33,7 @@ impl Packet {
         data: usize,
         seed: u64,
     ) -> Self {
-        Self::of_lengths(gcm(key_bits, icv_len), &mut Random(seed), (aad, data, 0))
+        Self::of_lengths(gcm(key_bits, icv_len), &mut Random(seed), aad, data, 0)
     }
 
     /// A packet with header, text and trailer of given lengths; the text is cut to whole blocks
@@ -41,7 +41,9 @@ impl Packet {
     pub(crate) fn of_lengths(
         suite: Suite,
         random: &mut Random,
-        (header, text, trailer): (usize, usize, usize),
+        header: usize,
+        text: usize,
+        trailer: usize,
     ) -> Self {
         let text = text - text % suite.block_bytes();
         Self {
@@ -59,7 +61,7 @@ impl Packet {
     pub(crate) fn random(suite: Suite, random: &mut Random, text: usize) -> Self {
         let header = random.pick(&[0, 8, 12, 16, 20, 24, 77]);
         let trailer = random.pick(&[0, 4, 4, 16]);
-        Self::of_lengths(suite, random, (header, text, trailer))
+        Self::of_lengths(suite, random, header, text, trailer)
     }
 
     pub(crate) fn material(&self) -> KeyMaterial {

@@ -40,7 +40,7 @@ fn material(suite: Suite) -> KeyMaterial {
 fn keys_are_wiped_on_drop_in_every_set_up() {
     let setups = setups();
     for suite in Suite::all() {
-        let packet = Packet::of_lengths(suite, &mut Random(1), (0, 0, 0));
+        let packet = Packet::of_lengths(suite, &mut Random(1), 0, 0, 0);
         for setup in setups_for(suite, &setups) {
             // Detection may take memory the first time, which holds no secrets.
             let _ = setup.cpu();

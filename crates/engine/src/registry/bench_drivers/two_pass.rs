@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use convoy_crypto::{
-    Cipher, Cpu, GhashKey, Integrity, KeyBits, KeyError, KeyMaterial, OpenKey, OpenOp, SealKey,
-    SealOp, SecretBytes, Suite, Tier, open_burst, seal_burst,
+    Cipher, Cpu, GhashKey, Integrity, KeyBits, KeyError, KeyMaterial, Lengths, OpenKey, OpenOp,
+    SealKey, SealOp, SecretBytes, Suite, Tier, open_burst, seal_burst,
 };
 
 use crate::registry::Provider;
@@ -148,7 +148,7 @@ impl Key {
     }
 
     fn count(&self, op: &mut Op, bytes: &mut [u8]) -> Option<()> {
-        let lengths = (0, bytes.len());
+        let lengths = Lengths { header: 0, text: bytes.len() };
         match (&self.counter, std::mem::replace(op, Op::Spent)) {
             (Counter::Seal(key), Op::Seal(nonce)) => {
                 seal_burst(&mut [SealOp::in_place(key, nonce, bytes, lengths, &[]).ok()?]);

@@ -8,7 +8,7 @@ use super::{
     order::{MOST, Order},
     width::{Widest, Width},
 };
-use crate::{KeyBits, block::Block, pass::CipherJob};
+use crate::{KeyBits, block::Block, isa::job::CipherJob};
 
 /// Encrypts with AES-CBC.
 pub(super) struct CbcEncrypt<'p, 'j> {

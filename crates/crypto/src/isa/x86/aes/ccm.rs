@@ -21,7 +21,7 @@ use super::{
     stream::Stream,
     width::{One, Widest, Width},
 };
-use crate::{KeyBits, block::Block, pairs::PairedWith, pass::CcmJob};
+use crate::{KeyBits, block::Block, isa::job::CcmJob, pairs::PairedWith};
 
 /// Seals or opens with AES-CCM.
 pub(super) struct Ccm<'p, 'j> {

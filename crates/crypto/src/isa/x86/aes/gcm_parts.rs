@@ -13,6 +13,7 @@ use super::{
     stream::{COUNT, with_count},
     width::{Four, One, Two, Widest, Width},
 };
+use crate::isa::part::{Lengths, PartOperation};
 use crate::isa::x86::{
     aad,
     gcm256::PairSum,
@@ -21,7 +22,6 @@ use crate::isa::x86::{
     tables::{Sum, Tables, late_round_keys},
     token::Task,
 };
-use crate::pass::gcm_parts::PartOperation;
 
 /// Registers in a group.
 const GROUP: usize = 8;
@@ -489,7 +489,7 @@ pub(super) struct Resume<'p> {
     /// The counter block of the last block, for what is not used of it.
     pub(super) counter: &'p [u8; 16],
     /// Bytes of additional data and text.
-    pub(super) lengths: (u64, u64),
+    pub(super) lengths: Lengths,
     /// The tag; then the hash, once more times H.
     pub(super) hash: &'p mut [u8; 16],
     pub(super) mask: &'p mut [u8; 16],
@@ -511,8 +511,8 @@ impl<L: Lanes> Task<L> for Resume<'_> {
 
 /// From a hash that is once more times H to the tag, or from the tag to that.
 #[inline(always)]
-fn with_lengths<L: Lanes>(l: L, tables: &Tables, lengths: (u64, u64), hash: B, mask: B) -> B {
-    let lengths = aad::length_block(l, lengths.0 as usize, lengths.1 as usize);
+fn with_lengths<L: Lanes>(l: L, tables: &Tables, lengths: Lengths, hash: B, mask: B) -> B {
+    let lengths = aad::length_block(l, lengths.aad as usize, lengths.text as usize);
     let product = Sum::of(l, lengths, tables.weight(1)).reduce(l);
     l.xor(l.xor(hash, l.reverse(product)), mask)
 }
@@ -561,7 +561,7 @@ impl<L: Lanes> Task<L> for Add<'_> {
 /// Makes the tag of the hash.
 pub(super) struct Finish<'p> {
     pub(super) tables: &'p Tables,
-    pub(super) lengths: (u64, u64),
+    pub(super) lengths: Lengths,
     pub(super) mask: &'p [u8; 16],
     pub(super) hash: &'p mut [u8; 16],
 }

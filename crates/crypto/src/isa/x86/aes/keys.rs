@@ -8,9 +8,8 @@ use super::super::{
 };
 use crate::{
     KeyBits, MacAlg,
-    block::{CbcMacKey, RoundKeys},
+    block::{CbcMacKey, RoundKeys, doubled},
     pairs::PairedWith,
-    portable::aes::doubled,
 };
 
 /// Expands a key for encryption (FIPS 197 section 5.2).

@@ -21,7 +21,10 @@ use crate::{
     KeyBits, MacAlg,
     block::{CbcMacKey, RoundKeys},
     isa::x86::{Kernel, Tables},
-    pass::{CbcMacJob, CcmJob, CipherJob, GcmState, gcm_parts::PartOperation},
+    isa::{
+        job::{CbcMacJob, CcmJob, CipherJob},
+        part::{GcmState, Lengths, PartOperation},
+    },
 };
 
 /// Does `$task` with the features of the tier that `$kernel` proves. Of AVX2 these modes have no use.
@@ -82,7 +85,7 @@ impl Kernel {
         enter!(self, ccm::Ccm { bits, seal, jobs });
     }
 
-    /// See [`Gcm::part`](crate::pass::gcm_parts::Gcm::part).
+    /// See [`Gcm::part`](crate::stream::gcm_steps::Gcm::part).
     pub(crate) fn gcm_part(
         self,
         tables: &Tables,
@@ -95,13 +98,13 @@ impl Kernel {
         enter!(self, gcm_parts::Part { tables, counter, operation, data, hash, keystream });
     }
 
-    /// See [`Gcm::resume`](crate::pass::gcm_parts::Gcm::resume).
+    /// See [`Gcm::resume`](crate::stream::gcm_steps::Gcm::resume).
     pub(crate) fn gcm_resume(
         self,
         tables: &Tables,
         origin: &[u8; 16],
         counter: &[u8; 16],
-        lengths: (u64, u64),
+        lengths: Lengths,
         state: &mut GcmState,
     ) {
         let GcmState { hash, mask, keystream } = state;
@@ -109,19 +112,19 @@ impl Kernel {
         enter!(self, resume);
     }
 
-    /// See [`Gcm::begin`](crate::pass::gcm_parts::Gcm::begin).
+    /// See [`Gcm::begin`](crate::stream::gcm_steps::Gcm::begin).
     pub(crate) fn gcm_begin(self, tables: &Tables, origin: &[u8; 16], state: &mut GcmState) {
         let GcmState { hash, mask, .. } = state;
         enter!(self, gcm_parts::Begin { tables, origin, hash, mask });
     }
 
-    /// See [`Gcm::add`](crate::pass::gcm_parts::Gcm::add).
+    /// See [`Gcm::add`](crate::stream::gcm_steps::Gcm::add).
     pub(crate) fn gcm_add(self, tables: &Tables, bytes: &[u8; 16], state: &mut GcmState) {
         enter!(self, gcm_parts::Add { tables, bytes, hash: &mut state.hash });
     }
 
-    /// See [`Gcm::finish`](crate::pass::gcm_parts::Gcm::finish).
-    pub(crate) fn gcm_finish(self, tables: &Tables, lengths: (u64, u64), state: &mut GcmState) {
+    /// See [`Gcm::finish`](crate::stream::gcm_steps::Gcm::finish).
+    pub(crate) fn gcm_finish(self, tables: &Tables, lengths: Lengths, state: &mut GcmState) {
         let GcmState { hash, mask, .. } = state;
         enter!(self, gcm_parts::Finish { tables, lengths, mask, hash });
     }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     KeyBits,
     block::{Block, RoundKeys},
-    pass::CipherJob,
+    isa::job::CipherJob,
 };
 
 /// Registers in a group, and in the longest tail.

@@ -3,11 +3,13 @@
 use std::arch::x86_64::*;
 
 use super::chain::{Feed, Run};
-use crate::isa::x86::{
-    lanes::{B, Lanes, instructions},
-    lanes512::Z,
-    tables::Block,
-    token::{AesNi, Avx, Avx512, Vaes256, Vaes512},
+use crate::{
+    block::Block,
+    isa::x86::{
+        lanes::{B, Lanes, instructions},
+        lanes512::Z,
+        token::{AesNi, Avx, Avx512, Vaes256, Vaes512},
+    },
 };
 
 /// Instructions of kernels on registers of [`BLOCKS`](Self::BLOCKS) blocks.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     KeyBits,
     block::{Block, CbcMacKey},
-    pass::{CbcMacJob, TRAILER_MAX},
+    isa::job::{CbcMacJob, TRAILER_MAX},
 };
 
 /// Makes the MACs of AES-XCBC or AES-CMAC.

@@ -4,11 +4,13 @@
 //! Two messages are under way at a time, for the blocks of one wait for one another.
 
 use super::{
-    GROUP,
     poly::Poly,
     wide::{Pad, Wide},
 };
-use crate::pass::ChaChaJob;
+use crate::isa::job::ChaChaJob;
+
+/// Most packets that make one list. Their MAC keys wait on the stack.
+pub(super) const GROUP: usize = 128;
 
 /// MACs of the list's packets.
 pub(super) type Tags = [u128; GROUP];

@@ -4,12 +4,12 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::{
-    Scratch,
     limbs::Field,
     poly::Poly,
+    scratch::Scratch,
     wide::{Longs, MAX_LANES},
 };
-use crate::{pairs::PairedWith, pass::ChaChaJob};
+use crate::{isa::job::ChaChaJob, pairs::PairedWith};
 
 /// Most messages under way together.
 pub(super) const MAX_MESSAGES: usize = MAX_LANES / 2;
@@ -23,6 +23,20 @@ struct Messages<'j> {
     aad: [&'j [u8]; MAX_MESSAGES],
     data: [&'j [u8]; MAX_MESSAGES],
     keys: [&'j [u8; 64]; MAX_MESSAGES],
+}
+
+/// A block of each message, as its low and its high eight bytes.
+#[derive(Clone, Copy)]
+struct Halves<V> {
+    low: V,
+    high: V,
+}
+
+impl<V> Halves<V> {
+    #[inline(always)]
+    fn of(halves: (V, V)) -> Self {
+        Self { low: halves.0, high: halves.1 }
+    }
 }
 
 /// True if a packet's additional data make one block.
@@ -88,19 +102,19 @@ impl Messages<'_> {
         for lane in 0..lanes {
             blocks[lane] = w.load_some(self.aad[lane]);
         }
-        hash.step(w.halves(&blocks));
+        hash.step(Halves::of(w.halves(&blocks)));
         self.bulk(w, &mut hash, whole);
         if alike {
             if most > 16 * whole {
                 for lane in 0..lanes {
                     blocks[lane] = w.load_some(&self.data[lane][16 * whole..]);
                 }
-                hash.step(w.halves(&blocks));
+                hash.step(Halves::of(w.halves(&blocks)));
             }
             for lane in 0..lanes {
                 blocks[lane] = w.pair(self.data[lane].len() as i64, self.aad[lane].len() as i64);
             }
-            hash.step(w.halves(&blocks));
+            hash.step(Halves::of(w.halves(&blocks)));
         }
         w.store_number(hash.h, limbs);
         (!alike).then_some(whole)
@@ -126,8 +140,8 @@ impl Messages<'_> {
                     }
                 }
                 let [a, b, c, d] = w.four_halves(&four);
-                hash.two_steps(a, b, &square);
-                hash.two_steps(c, d, &square);
+                hash.two_steps(Halves::of(a), Halves::of(b), &square);
+                hash.two_steps(Halves::of(c), Halves::of(d), &square);
                 at += 4;
             }
         }
@@ -135,7 +149,7 @@ impl Messages<'_> {
             for lane in 0..lanes {
                 next[lane] = w.load(&blocks[lane][at]);
             }
-            hash.step(w.halves(&next));
+            hash.step(Halves::of(w.halves(&next)));
             at += 1;
         }
     }
@@ -164,23 +178,18 @@ impl<W: Field> Hash<W> {
 
     /// Takes a block of each message.
     #[inline(always)]
-    fn step(&mut self, (low, high): (W::V, W::V)) {
+    fn step(&mut self, block: Halves<W::V>) {
         let w = self.w;
-        let sum = w.sum(self.h, w.number(low, high, 1));
+        let sum = w.sum(self.h, w.number(block.low, block.high, 1));
         self.h = w.product(sum, &self.r);
     }
 
     /// Takes two blocks of each message.
     #[inline(always)]
-    fn two_steps(
-        &mut self,
-        (low, high): (W::V, W::V),
-        second: (W::V, W::V),
-        square: &W::Multiplier,
-    ) {
+    fn two_steps(&mut self, first: Halves<W::V>, second: Halves<W::V>, square: &W::Multiplier) {
         let w = self.w;
-        let sum = w.sum(self.h, w.number(low, high, 1));
-        self.h = w.products(w.number(second.0, second.1, 1), &self.r, sum, square);
+        let sum = w.sum(self.h, w.number(first.low, first.high, 1));
+        self.h = w.products(w.number(second.low, second.high, 1), &self.r, sum, square);
     }
 
     #[inline(always)]

@@ -170,7 +170,11 @@ const LOW_44: i64 = (1 << 44) - 1;
 const LOW_42: i64 = (1 << 42) - 1;
 
 /// Products in two parts, the low 52 bits and those above.
-type Sums44<V> = ([V; 3], [V; 3]);
+#[derive(Clone, Copy)]
+struct Sums44<V> {
+    low: [V; 3],
+    high: [V; 3],
+}
 
 impl Field for Vaes512 {
     type Number = [Self::V; 3];
@@ -208,7 +212,7 @@ impl Field for Vaes512 {
     #[inline(always)]
     fn product(self, a: [Self::V; 3], b: &By44<Self::V>) -> [Self::V; 3] {
         let zero = self.splat64(0);
-        carry_44(self, add_product_44(self, ([zero; 3], [zero; 3]), a, b))
+        carry_44(self, add_product_44(self, Sums44 { low: [zero; 3], high: [zero; 3] }, a, b))
     }
 
     #[inline(always)]
@@ -220,7 +224,7 @@ impl Field for Vaes512 {
         d: &By44<Self::V>,
     ) -> [Self::V; 3] {
         let zero = self.splat64(0);
-        let sums = add_product_44(self, ([zero; 3], [zero; 3]), a, b);
+        let sums = add_product_44(self, Sums44 { low: [zero; 3], high: [zero; 3] }, a, b);
         carry_44(self, add_product_44(self, sums, c, d))
     }
 
@@ -247,10 +251,11 @@ impl Field for Vaes512 {
 #[inline(always)]
 fn add_product_44<W: Fused>(
     w: W,
-    (mut low, mut high): Sums44<W::V>,
+    sums: Sums44<W::V>,
     a: [W::V; 3],
     b: &By44<W::V>,
 ) -> Sums44<W::V> {
+    let Sums44 { mut low, mut high } = sums;
     for i in 0..3 {
         for j in 0..3 {
             let limb = if i >= j { b.limbs[i - j] } else { b.twenties[2 + i - j] };
@@ -258,13 +263,14 @@ fn add_product_44<W: Fused>(
             high[i] = w.add_high52(high[i], a[j], limb);
         }
     }
-    (low, high)
+    Sums44 { low, high }
 }
 
 /// Carries until the limbs have 44, 45 and 42 bits. Sums of low parts have up to 55 bits, and those
 /// of high parts, once shifted to the place of the next limb, up to 50.
 #[inline(always)]
-fn carry_44<W: Fused>(w: W, ([a, b, c], [over_a, over_b, over_c]): Sums44<W::V>) -> [W::V; 3] {
+fn carry_44<W: Fused>(w: W, sums: Sums44<W::V>) -> [W::V; 3] {
+    let Sums44 { low: [a, b, c], high: [over_a, over_b, over_c] } = sums;
     let (mask, last) = (w.splat64(LOW_44), w.splat64(LOW_42));
     let b = w.add64(w.add64(b, w.shl8(over_a)), w.shr44(a));
     let c = w.add64(w.add64(c, w.shl8(over_b)), w.shr44(b));

@@ -8,7 +8,6 @@
 use std::slice;
 
 use super::{
-    NextPart,
     limbs::Field,
     poly::{Poly, some},
     rounds::{Shadow, few, keystream, start_alone},
@@ -16,10 +15,25 @@ use super::{
 };
 use crate::{
     block::ChaChaKey,
+    isa::{
+        job::ChaChaJob,
+        part::{ChaChaState, KeystreamFrom, MIN_PART},
+    },
     pairs::PairedWith,
-    pass::{ChaChaJob, chacha_parts::MIN_PART},
     secret::wipe,
 };
+
+/// Seals or opens another part of a message, from the beginning of a block of keystream on.
+pub(in super::super) struct NextPart<'s> {
+    pub(in super::super) seal: bool,
+    pub(in super::super) key: &'s ChaChaKey,
+    pub(in super::super) nonce: &'s [u8; 16],
+    /// The number of the block.
+    pub(in super::super) block: u32,
+    /// At least [`MIN_PART`](crate::isa::part::MIN_PART) bytes.
+    pub(in super::super) data: &'s mut [u8],
+    pub(in super::super) state: &'s mut ChaChaState,
+}
 
 /// Most bytes that the lanes of a MAC take in a step.
 const GROUP_MAX: usize = 8 * MAX_LANES;
@@ -58,7 +72,12 @@ pub(super) fn fills_lanes<W: Wide>(job: &ChaChaJob<'_>) -> bool {
 pub(super) fn begin<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>) -> (Poly, u128) {
     let mut scratch = Scratch::new();
     if job.data.len() + BLOCK <= a_few::<W>() {
-        fill_few(w, (job.key, job.nonce, 0), &mut scratch.pads, &mut Idle);
+        fill_few(
+            w,
+            KeystreamFrom { key: job.key, nonce: job.nonce, block: 0 },
+            &mut scratch.pads,
+            &mut Idle,
+        );
         scratch.key = Poly::new(&scratch.pads[0]);
         return scratch.short(w, seal, job);
     }
@@ -192,7 +211,7 @@ impl Scratch {
             let mut beside = Beside { mac: &mut mac, data: &*data, steps };
             if len - at <= a_few::<W>() {
                 let block = block.wrapping_add((at / BLOCK) as u32);
-                fill_few(w, (key, nonce, block), &mut self.pads, &mut beside);
+                fill_few(w, KeystreamFrom { key, nonce, block }, &mut self.pads, &mut beside);
             } else {
                 start[12] = w.add32(start[12], w.splat(W::LANES as i32));
                 fill(w, start, &mut self.pads[..W::LANES], &mut beside);
@@ -235,11 +254,11 @@ const fn a_few<W: Wide>() -> usize {
 #[inline(always)]
 fn fill_few<W: Wide>(
     w: W,
-    (key, nonce, block): (&ChaChaKey, &[u8; 16], u32),
+    from: KeystreamFrom<'_>,
     pads: &mut [[u8; BLOCK]; MAX_LANES],
     shadow: &mut impl Shadow<W>,
 ) {
-    let rows = few(w, key, nonce, block, shadow);
+    let rows = few(w, from.key, from.nonce, from.block, shadow);
     for i in 0..W::LANES / 4 {
         pads[4 * i] = [0; BLOCK];
     }

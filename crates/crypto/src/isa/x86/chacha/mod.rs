@@ -20,27 +20,22 @@ mod limbs;
 mod message;
 mod poly;
 mod rounds;
+mod scratch;
 #[cfg(test)]
 mod tests;
 mod wide;
 
+pub(super) use self::message::NextPart;
 use self::{
-    beside::{Beside, Chain, Tags},
+    beside::{Beside, GROUP},
     limbs::Field,
     poly::Poly,
-    rounds::{Blocks, Place},
-    wide::{BLOCK, Longs, MAX_LANES, Pad, Wide},
+    rounds::{Blocks, Part, Place},
+    scratch::Scratch,
+    wide::{BLOCK, MAX_LANES, Wide},
 };
 use super::token::{Door, Task};
-use crate::{
-    block::ChaChaKey,
-    pairs::PairedWith,
-    pass::{ChaChaJob, ChaChaState},
-    secret::wipe,
-};
-
-/// Most packets that make one list. Their MAC keys wait on the stack.
-const GROUP: usize = 128;
+use crate::{block::ChaChaKey, isa::job::ChaChaJob, pairs::PairedWith};
 
 /// Seals or opens a burst.
 pub(super) fn burst<W: Field + Door>(w: W, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
@@ -89,18 +84,6 @@ impl<W: Field> Task<W> for FirstPart<'_, '_> {
     }
 }
 
-/// Seals or opens another part of a message, from the beginning of a block of keystream on.
-pub(super) struct NextPart<'s> {
-    pub(super) seal: bool,
-    pub(super) key: &'s ChaChaKey,
-    pub(super) nonce: &'s [u8; 16],
-    /// The number of the block.
-    pub(super) block: u32,
-    /// At least [`MIN_PART`](crate::pass::chacha_parts::MIN_PART) bytes.
-    pub(super) data: &'s mut [u8],
-    pub(super) state: &'s mut ChaChaState,
-}
-
 impl<W: Field> Task<W> for NextPart<'_> {
     type Output = ();
 
@@ -132,50 +115,7 @@ impl<W: Field> Task<W> for Keystream<'_> {
     }
 }
 
-/// Secrets that do not fit registers.
-struct Scratch {
-    /// The first block of each packet's keystream, whose front is the key of its MAC.
-    keys: [Pad; GROUP],
-    tags: Tags,
-    /// Keystream of which only the front is wanted, or nothing.
-    pads: [[u8; BLOCK]; MAX_LANES],
-    /// Hashes on their way from lanes to general registers.
-    limbs: [Longs; 5],
-    chains: [Chain; 2],
-}
-
-impl Drop for Scratch {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // In stores as wide as there are: byte by byte, keystream alone would take a thousand cycles.
-        wipe(&mut self.keys, Pad::default());
-        wipe(&mut self.tags, 0);
-        wipe(&mut self.pads, [0; BLOCK]);
-        wipe(&mut self.limbs, Longs([0; 8]));
-        wipe(&mut self.chains, Chain::NONE);
-    }
-}
-
-/// Blocks of each packet that are wanted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    All,
-    MacKeys,
-    Data,
-}
-
 impl Scratch {
-    #[inline(always)]
-    fn new() -> Self {
-        Self {
-            keys: [Pad([0; 64]); GROUP],
-            tags: [0; GROUP],
-            pads: [[0; BLOCK]; MAX_LANES],
-            limbs: [Longs([0; 8]); 5],
-            chains: [Chain::NONE; 2],
-        }
-    }
-
     /// Seals or opens the packets of one list.
     fn run<W: Field + Door>(&mut self, w: W, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
         // Keystream is added to what is there.

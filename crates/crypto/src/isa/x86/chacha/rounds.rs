@@ -4,11 +4,22 @@
 #![allow(clippy::manual_memcpy)]
 
 use super::{
-    Part,
     beside::{Beside, Tags},
     wide::{BLOCK, Longs, MAX_LANES, Pad, Wide},
 };
-use crate::{block::ChaChaKey, isa::x86::tables::Block, pairs::PairedWith, pass::ChaChaJob};
+use crate::{
+    block::{Block, ChaChaKey},
+    isa::job::ChaChaJob,
+    pairs::PairedWith,
+};
+
+/// Blocks of each packet that are wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    All,
+    MacKeys,
+    Data,
+}
 
 /// "expand 32-byte k" in little-endian words.
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];

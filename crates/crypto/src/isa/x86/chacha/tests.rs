@@ -5,14 +5,14 @@ use poly1305::{
     universal_hash::{KeyInit, UniversalHash},
 };
 
-use super::{Field, Finish, GROUP, InLanes, Pad, Scratch};
+use super::{Field, Finish, GROUP, InLanes, Scratch, wide::Pad};
 use crate::{
     block::ChaChaKey,
-    isa::x86::{Kernel, token::Door, without_vaes256},
-    pass::{
-        ChaChaJob,
-        tests::{Random, kernels},
+    isa::{
+        job::ChaChaJob,
+        x86::{Kernel, token::Door, without_vaes256},
     },
+    pass::tests::{Random, kernels},
 };
 
 /// A MAC's key, additional data and data.

@@ -1,7 +1,7 @@
 //! Vectors of 32-bit words: the instructions that ChaCha20 wants of a tier, behind safe methods of
 //! the proof tokens. A register is a row of chunks of 128 bits, four lanes each.
 
-use crate::pairs::PairedWith;
+use crate::{block::Block, pairs::PairedWith};
 use std::{
     arch::{asm, x86_64::*},
     borrow::BorrowMut,
@@ -10,7 +10,6 @@ use std::{
 
 use super::super::{
     lanes::{B, Lanes, instructions},
-    tables::Block,
     token::{AesNi, Avx, Avx2, Avx512, Vaes512},
 };
 

@@ -14,8 +14,8 @@ use std::{hint::black_box, marker::PhantomData, ptr};
 use super::words::{MAX, Rows, States};
 use crate::{
     block::HmacKey,
+    isa::job::{HmacJob, TRAILER_MAX},
     pairs::PairedWith,
-    pass::{HmacJob, TRAILER_MAX},
 };
 
 /// Jobs that are sorted and run together; there may be more, and then they come in turn.
@@ -241,7 +241,8 @@ impl<'j, const B: usize, const L: usize> Lanes<'j, B, L> {
         engine: E,
         lane: usize,
         now: usize,
-        (i, job): (u8, &HmacJob<'j>),
+        i: u8,
+        job: &HmacJob<'j>,
         tail: &mut Tail<B>,
     ) {
         let (blocks, rest) = job.message.as_chunks();
@@ -362,7 +363,7 @@ fn run_chunk<E: Engine<B>, const B: usize, const L: usize>(
             for lane in Each::<L>(all & !busy) {
                 let Some(&i) = queue.next() else { break };
                 let Some(job) = jobs.get(usize::from(i)) else { break };
-                lanes.begin(engine, lane, now, (i, job), &mut tails[lane]);
+                lanes.begin(engine, lane, now, i, job, &mut tails[lane]);
                 rows[lane] = &job.key.inner;
                 fresh |= 1 << lane;
             }

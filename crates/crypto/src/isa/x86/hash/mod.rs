@@ -20,7 +20,7 @@ use super::{
     Proofs,
     token::{AesNi, Avx, Avx2, Avx512, Door, ShaNi, Task},
 };
-use crate::{HashAlg, Tier, block::HmacKey, pass::HmacJob, trace, wide_units::Width};
+use crate::{HashAlg, Tier, block::HmacKey, isa::job::HmacJob, trace, width::Width};
 
 /// Kernels that compute HMACs.
 #[derive(Clone, Copy, Debug)]

@@ -91,8 +91,8 @@ fn copy_some(from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
 }
 
 /// Order of bytes that swaps those of 32-bit words, and that reverses all.
-const SWAP: (i64, i64) = (0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
-const REVERSE: (i64, i64) = (0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f);
+const SWAP: [i64; 2] = [0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203];
+const REVERSE: [i64; 2] = [0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f];
 
 /// Does something for each of sixteen or twenty numbers that must be known when compiling: the compiler
 /// would not unroll so long a loop, and then what is done beside it would be found out step by step.
@@ -194,7 +194,7 @@ impl Beside for Nothing {
 
 /// A block in this order of bytes.
 #[inline(always)]
-fn words_in(row: &[u8; 64], (high, low): (i64, i64)) -> [B; 4] {
+fn words_in(row: &[u8; 64], [high, low]: [i64; 2]) -> [B; 4] {
     let order = one!(_mm_set_epi64x, high, low);
     let mut words = [order; 4];
     for (i, words) in words.iter_mut().enumerate() {
@@ -288,7 +288,8 @@ impl Single for Sha1 {
     }
 
     #[inline(always)]
-    fn store_one(self, (abcd, e): Pair, to: &mut [u8; 64]) {
+    fn store_one(self, state: Pair, to: &mut [u8; 64]) {
+        let (abcd, e) = state;
         store(to, 0, one!(_mm_shuffle_epi32::<0x1b>, abcd));
         store(to, 1, one!(_mm_bsrli_si128::<12>, e));
     }
@@ -341,7 +342,7 @@ impl Engine<64> for Sha1 {
 
     #[inline(always)]
     fn macs(self, _: usize, state: State1, macs: &mut States) {
-        let order = one!(_mm_set_epi64x, REVERSE.0, REVERSE.1);
+        let order = one!(_mm_set_epi64x, REVERSE[0], REVERSE[1]);
         for (to, (abcd, e)) in macs.0.iter_mut().paired_with(state) {
             store(to, 0, one!(_mm_shuffle_epi8, abcd, order));
             store(
@@ -349,7 +350,7 @@ impl Engine<64> for Sha1 {
                 1,
                 one!(
                     _mm_bsrli_si128::<12>,
-                    one!(_mm_shuffle_epi8, e, one!(_mm_set_epi64x, SWAP.0, SWAP.1))
+                    one!(_mm_shuffle_epi8, e, one!(_mm_set_epi64x, SWAP[0], SWAP[1]))
                 ),
             );
         }
@@ -399,7 +400,8 @@ impl Sha256 {
 
     /// Words a to d and e to h, the first lowest.
     #[inline(always)]
-    fn words(self, (abef, cdgh): (B, B)) -> (B, B) {
+    fn words(self, state: Pair) -> Pair {
+        let (abef, cdgh) = state;
         let abcd = one!(_mm_unpackhi_epi64, cdgh, abef);
         let efgh = one!(_mm_unpacklo_epi64, cdgh, abef);
         (one!(_mm_shuffle_epi32::<0x1b>, abcd), one!(_mm_shuffle_epi32::<0x1b>, efgh))
@@ -497,7 +499,7 @@ impl Engine<64> for Sha256 {
     #[inline(always)]
     fn macs(self, digest: usize, state: State2, macs: &mut States) {
         let keep = kept(digest);
-        let order = one!(_mm_set_epi64x, SWAP.0, SWAP.1);
+        let order = one!(_mm_set_epi64x, SWAP[0], SWAP[1]);
         for (to, state) in macs.0.iter_mut().paired_with(state) {
             let (abcd, efgh) = self.words(state);
             store(to, 0, one!(_mm_shuffle_epi8, abcd, order));

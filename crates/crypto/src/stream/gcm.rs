@@ -6,73 +6,17 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 pub use saved::GcmSaved;
 
+use super::{error::StreamError, gcm_steps::Gcm};
 use crate::{
     AeadKey, GcmParams, OpenOp, SealOp, Suite, Tier,
+    icv::icv_matches,
+    isa::part::{GcmState, Lengths, PartOperation},
     key::Key,
     memory::{OutOfMemory, try_box},
-    op::{HashedAad, icv_matches},
-    pass::{
-        GcmState,
-        gcm_parts::{Gcm, PartOperation},
-    },
+    op::HashedAad,
     portable::add_to_counter,
     secret::{wipe, wipe_message},
 };
-
-/// A part of a message was refused. Nothing has been done then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StreamError {
-    /// The key is of another suite.
-    #[error("the key is for {0}, messages in parts call for one of aes-gcm or aes-gmac")]
-    NotGcm(Suite),
-    /// The IV is empty, or 2^61 bytes or longer.
-    #[error("iv has {given} bytes, 1 to 2^61 - 1 are needed, best 12")]
-    IvLength {
-        /// Bytes given.
-        given: usize,
-    },
-    /// Text of a message of AES-GMAC.
-    #[error("a message of aes-gmac has no text, all of it is additional data")]
-    TextOfGmac,
-    /// More additional data than lengths in bits can be told of.
-    #[error("additional data becomes longer than 2^61 - 1 bytes")]
-    AadTooLong,
-    /// The key is of another suite.
-    #[error("the key is for {0}, messages in parts call for chacha20-poly1305")]
-    NotChaCha20Poly1305(Suite),
-    /// More text than the cipher allows under one IV.
-    #[error("text becomes longer than {limit} bytes, the most under one iv")]
-    DataTooLong {
-        /// Most bytes.
-        limit: u64,
-    },
-    /// Input and output do not have the same length.
-    #[error("output has {output} bytes, the input {input}")]
-    OutputLength {
-        /// Bytes of the input.
-        input: usize,
-        /// Bytes of the output.
-        output: usize,
-    },
-    /// Additional data that comes behind text.
-    #[error("additional data comes in front of all text")]
-    AadBehindText,
-    /// The message was ended.
-    #[error("the message was ended by its tag; restart begins another")]
-    Ended,
-    /// The tag of a message that is opened.
-    #[error("a message that is opened has its tag verified, not made")]
-    TagOfOpened,
-    /// There is no memory.
-    #[error("out of memory")]
-    OutOfMemory,
-}
-
-impl From<OutOfMemory> for StreamError {
-    fn from(_: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
-}
 
 /// Most bytes of additional data and of an IV: their bits are counted in 64 (NIST SP 800-38D section
 /// 5.2.1.1).
@@ -235,7 +179,8 @@ impl Drop for Window {
 fn whole(
     key: &Key,
     seal: bool,
-    (nonce, aad): (&[u8; 16], HashedAad<'_>),
+    nonce: &[u8; 16],
+    aad: HashedAad<'_>,
     data: &mut [u8],
     tag: &mut [u8; 16],
 ) -> bool {
@@ -473,7 +418,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     }
 
     /// Ends a message that is opened without verifying it: the tag that it should have. Whoever calls this compares it
-    /// with the one that came, in constant time (as [`tags_match`](super::tags_match) does), and throws everything
+    /// with the one that came, in constant time (as [`tags_match`](crate::manager::tags_match) does), and throws everything
     /// that came out away if the two differ; it is secret then.
     ///
     /// # Errors
@@ -525,7 +470,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         let (key, len) = (self.key.inner(), data.len() as u64);
         let GcmState { hash, mask: tag, .. } = &mut self.state;
         let aad = HashedAad::ending(self.aad_len, hash);
-        if whole(key, self.seal, (&self.origin, aad), data, tag) {
+        if whole(key, self.seal, &self.origin, aad, data, tag) {
             (self.data_len, self.phase) = (len, Phase::Whole);
         }
     }
@@ -616,7 +561,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     fn take_apart(&mut self) {
         let mask = || add_to_counter(&self.origin, 1);
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
-        let lengths = (self.aad_len, self.data_len);
+        let lengths = self.lengths();
         match self.phase {
             Phase::Aad => gcm.begin(&mask(), &mut self.state),
             Phase::Whole => {
@@ -627,6 +572,11 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
             Phase::Parts | Phase::Ended | Phase::Verified => return,
         }
         self.phase = Phase::Parts;
+    }
+
+    #[inline]
+    fn lengths(&self) -> Lengths {
+        Lengths { aad: self.aad_len, text: self.data_len }
     }
 
     /// Brings the hash into the form of the tag.
@@ -642,8 +592,9 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         if matches!(self.phase, Phase::Aad | Phase::Parts) {
             self.take_apart();
             self.close();
+            let lengths = self.lengths();
             let Some(gcm) = Gcm::of(self.key.inner()) else { return };
-            gcm.finish((self.aad_len, self.data_len), &mut self.state);
+            gcm.finish(lengths, &mut self.state);
         }
         self.phase = Phase::Ended;
     }

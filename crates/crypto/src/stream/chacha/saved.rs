@@ -4,10 +4,8 @@ use std::{fmt, ops::Deref};
 
 use zeroize::Zeroize;
 
-use super::{ChaChaStream, Phase};
-use crate::{
-    AeadKey, manager::StreamError, pass::ChaChaState, pass::chacha_parts::ChaCha, poly::Poly,
-};
+use super::{ChaCha, ChaChaStream, Phase, StreamError};
+use crate::{AeadKey, isa::part::ChaChaState, poly::Poly};
 
 /// A message of ChaCha20-Poly1305 under way, without its key: integers in C's layout, 112 bytes.
 ///

@@ -7,54 +7,15 @@
 
 use crate::{
     OpenOp, SealOp,
-    isa::{Kernel, Tables},
+    isa::{
+        Kernel, Tables,
+        packet::GcmPacket,
+        part::{GcmState, Lengths, PartOperation},
+    },
     key::{Key, Schedule},
-    op::Op,
     portable::SoftKey,
-    secret::{scrubbed, wipe},
+    secret::scrubbed,
 };
-
-/// Secrets of a message under way.
-#[derive(Clone)]
-pub(crate) struct GcmState {
-    /// In the additional data, its last block with the hash of all before added; then the hash once more
-    /// times H; in the end the tag.
-    pub(crate) hash: [u8; 16],
-    /// The block that masks the tag, once it is known. As long as there is one part, the tag.
-    pub(crate) mask: [u8; 16],
-    /// Key stream of a block that is not whole.
-    pub(crate) keystream: [u8; 16],
-}
-
-impl GcmState {
-    pub(crate) const fn new() -> Self {
-        Self { hash: [0; 16], mask: [0; 16], keystream: [0; 16] }
-    }
-}
-
-impl Drop for GcmState {
-    #[inline]
-    fn drop(&mut self) {
-        wipe(&mut self.hash, 0);
-        wipe(&mut self.mask, 0);
-        wipe(&mut self.keystream, 0);
-    }
-}
-
-/// The operation on a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PartOperation {
-    Seal,
-    Open,
-    /// Hashed as one that is opened, but what comes out is the key stream.
-    Ahead,
-}
-
-impl PartOperation {
-    pub(crate) const fn of(seal: bool) -> Self {
-        if seal { Self::Seal } else { Self::Open }
-    }
-}
 
 /// Implementation of such steps for a key of AES-GCM or AES-GMAC. Each wipes what it leaves in registers, and on the
 /// portable tier on the stack.
@@ -99,7 +60,7 @@ impl<'k> Gcm<'k> {
     }
 
     // Behind functions that are not generic: those who use this crate would compile the kernels again.
-    fn run<'a>(self, op: &mut impl Op<'a>) {
+    fn run<'a>(self, op: &mut impl GcmPacket<'a>) {
         match self {
             Self::Soft(key) => scrubbed(|| key.run(op)),
             Self::Fast(kernel, _) => {
@@ -115,7 +76,7 @@ impl<'k> Gcm<'k> {
         self,
         origin: &[u8; 16],
         counter: &[u8; 16],
-        lengths: (u64, u64),
+        lengths: Lengths,
         state: &mut GcmState,
     ) {
         match self {
@@ -185,7 +146,7 @@ impl<'k> Gcm<'k> {
     }
 
     /// Makes the tag of the hash.
-    pub(crate) fn finish(self, lengths: (u64, u64), state: &mut GcmState) {
+    pub(crate) fn finish(self, lengths: Lengths, state: &mut GcmState) {
         match self {
             Self::Soft(key) => {
                 scrubbed(|| key.with_lengths(lengths, &state.mask, &mut state.hash));

@@ -1,297 +1,33 @@
-//! AES-GCM of four packets of one key that go in step.
-//!
-//! Registers lie along each packet: a row is four blocks of it. Four packets have as many rows each, and the
-//! same row of all four is encrypted at once: four independent chains of AES fill the processor, no packet
-//! has a head or a tail that the next one waits for, and round keys and powers of H are loaded once for four.
-//! What is sealed is hashed a row later, between the rounds of the next one.
-//!
-//! GHASH keeps a sum for each packet and lane. Rows in front are weighted alike in all lanes: the n-th from
-//! the end of such a run by H^4n. The last two rows have a power for each lane, so that lanes need no other
-//! weight when they are summed. Four packets share the end: additional data, lengths and the blocks that mask
-//! the tags are in lanes, a packet each.
-//!
-//! Behind round 1 counters below 256 differ in one column, by what depends on the key and the counter alone,
-//! as the byte of a nonce's block that they are in is zero. So round 1 is run once for each packet, and each
-//! row adds a constant.
-
-// Indices name registers here, in several arrays at once; every such loop is unrolled.
-#![allow(clippy::needless_range_loop)]
-
-use std::ptr;
+//! The rounds and the hashes of four packets of one key.
 
 use super::{
-    aad, gcm_lanes,
-    lanes::{B, Lanes},
-    lanes512::{Quad, Z},
-    sum192::{Factor, Sum192},
-    tables::{POWERS, Tables, Window},
-    token::{Door, Task, Vaes512},
+    super::{
+        aad, gcm_lanes,
+        lanes::{B, Lanes},
+        lanes512::Z,
+        sum192::{Factor, Sum192},
+        tables::{POWERS, Tables, Window},
+        token::Vaes512,
+    },
+    state::{
+        BLOCK, Beside, By, EXACT, Each, Four, LANES, Last, PARTIAL, ROW, Start, Texts,
+        rows_in_front,
+    },
 };
-use crate::{
-    burst::{MOST_ROWS, Slot},
-    op::{Op, Parts},
-    secret::wipe,
-};
-
-/// Packets that go together.
-const LANES: usize = 4;
-
-/// Bytes of a row.
-pub(super) const ROW: usize = 64;
-
-/// Operations that go together.
-type Four<'o, O> = [Slot<'o, O>; LANES];
-
-/// A register for each packet.
-type Each = [Z; LANES];
+use crate::isa::packet::{GcmPacket, Parts};
 
 /// Rows from one reduction of a hash to the next.
 const STRETCH: usize = POWERS / 4;
 
-/// Counters 2 to 5, those of a packet's first row.
-pub(super) static COUNTERS: Quad = {
-    let mut counters = Quad([[0; 16]; 4]);
-    let mut i = 0;
-    while i < 4 {
-        counters.0[i][15] = i as u8 + 2;
-        i += 1;
-    }
-    counters
-};
-
-// Counters are below 256.
-const _: () = assert!(4 * (MOST_ROWS + 1) + 2 < 256);
-
-/// Runs as many of the operations as make fours, all of one class, one key of 128 or 256 bits and at most
-/// [`MOST_ROWS`] rows; returns the others.
-pub(super) fn run<'s, 'o, 'a, O: Op<'a>>(
-    v: Vaes512,
-    slots: &'s mut [Slot<'o, O>],
-) -> &'s mut [Slot<'o, O>] {
-    let Some(Some(first)) = slots.first() else { return slots };
-    let (key, first_len) = (first.key(), first.data_len());
-    let rounds = key.tables().map_or(0, |tables| tables.rounds);
-    // Where so few lanes have text, a packet per lane is faster.
-    let few = matches!(first_len.div_ceil(16), 0..=3 | 5);
-    if slots.len() < LANES || few || first_len > ROW * MOST_ROWS || rounds == 12 {
-        return slots;
-    }
-    // Of many keys, two seldom meet.
-    if let [_, Some(second), ..] = slots
-        && !ptr::eq(second.key(), key)
-    {
-        return slots;
-    }
-    // Bits in which keys and rows differ, that any length has, and that any length less one has.
-    let (mut keys, mut rows, mut lens, mut ends) = (0, 0, 0, 0);
-    for op in slots.iter().flatten() {
-        let len = op.data_len();
-        keys |= ptr::from_ref(op.key()).addr() ^ ptr::from_ref(key).addr();
-        rows |= len.div_ceil(ROW) ^ first_len.div_ceil(ROW);
-        lens |= len;
-        ends |= len.wrapping_sub(1);
-    }
-    let exact = lens % ROW == 0;
-    let block = ends % ROW < 16;
-    if keys | rows != 0 || (first_len <= ROW && !exact) {
-        return slots;
-    }
-    let (fours, rest) = slots.as_chunks_mut();
-    match rounds {
-        10 => run_all::<O, 10>(v, first_len, (exact, block), fours),
-        _ => run_all::<O, 14>(v, first_len, (exact, block), fours),
-    }
-    rest
-}
-
-/// Runs packets of a key of `R` rounds, which have as many blocks as one of `len` bytes, or, above 16 blocks,
-/// as many rows.
-fn run_all<'a, O: Op<'a>, const R: usize>(
-    v: Vaes512,
-    len: usize,
-    (exact, block): (bool, bool),
-    fours: &mut [Four<'_, O>],
-) {
-    let short = rows_in_front(len, block) == 0;
-    match (short, exact, block) {
-        (true, true, _) => v.enter(Fours::<O, R, { EXACT }, true>(fours)),
-        (true, _, true) => v.enter(Fours::<O, R, { BLOCK }, true>(fours)),
-        (true, ..) => v.enter(Fours::<O, R, { PARTIAL }, true>(fours)),
-        (_, true, _) => v.enter(Fours::<O, R, { EXACT }, false>(fours)),
-        (_, _, true) => v.enter(Fours::<O, R, { BLOCK }, false>(fours)),
-        _ => v.enter(Fours::<O, R, { PARTIAL }, false>(fours)),
-    }
-}
-
-/// Form of the end of packets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// With a full row.
-    Exact,
-    /// With a row that need not be full.
-    Partial,
-    /// With a full row and up to one block behind it, which goes a packet per lane.
-    Block,
-}
-
-const EXACT: u8 = End::Exact as u8;
-const PARTIAL: u8 = End::Partial as u8;
-const BLOCK: u8 = End::Block as u8;
-
-/// Rows in front of the last one, with a block behind that or without.
-#[inline(always)]
-fn rows_in_front(len: usize, block: bool) -> usize {
-    let rows = len.saturating_sub(1) / ROW;
-    if block { rows.saturating_sub(1) } else { rows }
-}
-
-/// Runs packets of a key of `R` rounds that end with `END`. Those that are `SHORT` have but one row, and
-/// maybe a block behind it.
-struct Fours<'s, 'o, O, const R: usize, const END: u8, const SHORT: bool>(&'s mut [Four<'o, O>]);
-
-impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool> Task<Vaes512>
-    for Fours<'_, '_, O, R, END, SHORT>
-{
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self, v: Vaes512) {
-        let Some([Some(first), ..]) = self.0.first() else { return };
-        let Some(tables) = first.key().tables() else { return };
-        if SHORT {
-            self.run_with(v, tables, &mut [v.zero4(); 2]);
-        } else {
-            let rows = (first.data_len() / ROW + 2).min(MOST_ROWS + 2);
-            self.run_with(v, tables, &mut [v.zero4(); MOST_ROWS + 2][..rows]);
-        }
-    }
-}
-
-impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool>
-    Fours<'_, '_, O, R, END, SHORT>
-{
-    /// The same with room for what the counters of each row change.
-    #[inline(always)]
-    fn run_with(self, v: Vaes512, tables: &Tables, changes: &mut [Z]) {
-        for row in 0..changes.len() {
-            changes[row] = change(v, tables, row);
-        }
-        let key = Key::<R, END, SHORT> { v, tables, changes, tag: tag_change(v, tables) };
-        if O::SEAL {
-            key.seal(self.0)
-        } else {
-            key.open(self.0)
-        }
-        wipe(changes, v.zero4());
-    }
-}
-
-/// Change that the counters of a row make to the state behind round 1.
-#[inline(always)]
-fn change(v: Vaes512, tables: &Tables, row: usize) -> Z {
-    // No carry out of the byte.
-    let from = v.last_word4((4 * row as i32) << 24);
-    change_by(v, tables, v.add_words4(v.constant4(&COUNTERS), from))
-}
-
-/// The same of counter 1, in all lanes.
-#[inline(always)]
-fn tag_change(v: Vaes512, tables: &Tables) -> Z {
-    change_by(v, tables, v.last_word4(1 << 24))
-}
-
-#[inline(always)]
-fn change_by(v: Vaes512, tables: &Tables, counters: Z) -> Z {
-    let (first, zero) = (v.table4(&tables.round_keys[0]), v.zero4());
-    v.xor4(v.aes_round4(v.xor4(first, counters), zero), v.aes_round4(first, zero))
-}
-
 /// A key that four packets share.
 #[derive(Clone, Copy)]
-struct Key<'t, const R: usize, const END: u8, const SHORT: bool> {
-    v: Vaes512,
-    tables: &'t Tables,
+pub(super) struct Key<'t, const R: usize, const END: u8, const SHORT: bool> {
+    pub(super) v: Vaes512,
+    pub(super) tables: &'t Tables,
     /// Change that the counters of each row make to the state behind round 1.
-    changes: &'t [Z],
+    pub(super) changes: &'t [Z],
     /// The same of counter 1, in all lanes.
-    tag: Z,
-}
-
-/// The texts of four packets.
-struct Texts<'p> {
-    /// Rows in front of the last one.
-    front: [&'p mut [[u8; ROW]]; LANES],
-    /// The last row, and what is behind it.
-    last: [&'p mut [u8]; LANES],
-}
-
-/// A full row of each packet.
-type FullRows<'p> = [&'p mut [u8; ROW]; LANES];
-
-impl Texts<'_> {
-    /// A row of each in front of the last one.
-    #[inline(always)]
-    fn row(&mut self, row: usize) -> Option<FullRows<'_>> {
-        let [a, b, c, d] = &mut self.front;
-        match (a.get_mut(row), b.get_mut(row), c.get_mut(row), d.get_mut(row)) {
-            (Some(a), Some(b), Some(c), Some(d)) => Some([a, b, c, d]),
-            _ => None,
-        }
-    }
-
-    /// The last rows, which are full, and what is behind them.
-    #[inline(always)]
-    fn full(&mut self) -> Option<(FullRows<'_>, [&mut [u8]; LANES])> {
-        let [a, b, c, d] = &mut self.last;
-        match (
-            a.split_first_chunk_mut(),
-            b.split_first_chunk_mut(),
-            c.split_first_chunk_mut(),
-            d.split_first_chunk_mut(),
-        ) {
-            (Some((a, e)), Some((b, f)), Some((c, g)), Some((d, h))) => {
-                Some(([a, b, c, d], [e, f, g, h]))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The block of the lengths.
-#[inline(always)]
-fn length(v: Vaes512, parts: &Parts<'_>) -> B {
-    v.pair(parts.aad_len as i64, parts.data.len() as i64)
-}
-
-#[inline(always)]
-fn split(data: &mut [u8], front: usize) -> (&mut [[u8; ROW]], &mut [u8]) {
-    let (front, last) = data.split_at_mut(front * ROW);
-    (front.as_chunks_mut().0, last)
-}
-
-/// Starting values of four packets.
-struct Start {
-    /// The states behind round 1 with a counter of zero, in all lanes.
-    states: Each,
-    /// The same, a packet per lane.
-    lanes: Z,
-    /// The hashes of the additional data times H, a packet per lane: it is added to the first row.
-    aad: Z,
-    /// The blocks of the lengths, a packet per lane.
-    lengths: Z,
-}
-
-/// Results of the last rows of four packets.
-#[derive(Clone, Copy)]
-struct Last<'t> {
-    /// Their ciphertext, as it is hashed.
-    rows: Each,
-    /// The blocks that mask the tags, a packet per lane.
-    masks: Z,
-    /// The ciphertext of the block behind the last row as it is hashed, a packet per lane; or nothing.
-    block: Z,
-    /// The powers of H that belong to the lanes of the last rows.
-    windows: [Window<'t>; LANES],
+    pub(super) tag: Z,
 }
 
 /// Four packets whose last rows are to be hashed.
@@ -304,32 +40,16 @@ struct Pending<'q, 'o, 't, O> {
     ops: Option<&'q mut Four<'o, O>>,
 }
 
-/// Factors of the rows of four packets that are hashed between rounds of AES.
-#[derive(Clone, Copy)]
-enum By<'t> {
-    /// Rows times one power in all lanes.
-    Alike(Factor),
-    /// Rows times a power for each lane.
-    Windows([Window<'t>; LANES]),
+/// The block of the lengths.
+#[inline(always)]
+fn length(v: Vaes512, parts: &Parts<'_>) -> B {
+    v.pair(parts.aad_len as i64, parts.data.len() as i64)
 }
 
-/// Rows to be hashed beside rounds.
-#[derive(Clone, Copy)]
-struct Beside<'r, 't> {
-    rows: &'r Each,
-    by: By<'t>,
-}
-
-impl Beside<'_, '_> {
-    /// Hashes row `p`.
-    #[inline(always)]
-    fn add(self, v: Vaes512, sums: &mut [Sum192; LANES], p: usize) {
-        let factor = match self.by {
-            By::Alike(factor) => factor,
-            By::Windows(windows) => Factor::window(v, windows[p]),
-        };
-        sums[p].add(v, self.rows[p], factor);
-    }
+#[inline(always)]
+fn split(data: &mut [u8], front: usize) -> (&mut [[u8; ROW]], &mut [u8]) {
+    let (front, last) = data.split_at_mut(front * ROW);
+    (front.as_chunks_mut().0, last)
 }
 
 /// Computes something for each of four packets without a loop or a closure.
@@ -364,7 +84,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
     }
 
     #[inline(always)]
-    fn start<'a, O: Op<'a>>(&self, ops: &mut Four<'_, O>) -> Option<Start> {
+    fn start<'a, O: GcmPacket<'a>>(&self, ops: &mut Four<'_, O>) -> Option<Start> {
         let (v, tables) = (self.v, self.tables);
         let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
         let (a, b, c, d) = (a.parts(), b.parts(), c.parts(), d.parts());
@@ -396,7 +116,10 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
 
     /// The text of four packets.
     #[inline(always)]
-    fn texts<'p, 'a, O: Op<'a>>(ops: &'p mut Four<'_, O>, front: usize) -> Option<Texts<'p>> {
+    fn texts<'p, 'a, O: GcmPacket<'a>>(
+        ops: &'p mut Four<'_, O>,
+        front: usize,
+    ) -> Option<Texts<'p>> {
         let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
         let (a, last_a) = split(a.parts().data, front);
         let (b, last_b) = split(b.parts().data, front);
@@ -444,7 +167,8 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
     fn seal_row(
         &self,
         start: &Start,
-        (row, change): (usize, Z),
+        row: usize,
+        change: Z,
         texts: &mut Texts<'_>,
         beside: Beside<'_, '_>,
         sums: &mut [Sum192; LANES],
@@ -460,22 +184,23 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
         each!(P => v.reverse4(output[P]))
     }
 
-    /// Decrypts full rows at `row`, which are hashed meanwhile with what `hash` is so far.
+    /// Decrypts full rows at `row`, which are hashed meanwhile with what is `beside` them.
     #[inline(always)]
     fn open_row(
         &self,
         start: &Start,
-        (row, change): (usize, Z),
+        row: usize,
+        change: Z,
         texts: &mut Texts<'_>,
-        (hash, by): (Each, By<'_>),
+        beside: Beside<'_, '_>,
         sums: &mut [Sum192; LANES],
     ) {
         let v = self.v;
         let Some(bytes) = texts.row(row) else { return };
         let input = each!(P => v.load4(bytes[P]));
-        let rows = each!(P => v.xor4(v.reverse4(input[P]), hash[P]));
+        let rows = each!(P => v.xor4(v.reverse4(input[P]), beside.rows[P]));
         let mut states = each!(P => v.xor4(start.states[P], change));
-        self.rounds(&mut states, Beside { rows: &rows, by }, sums);
+        self.rounds(&mut states, Beside { rows: &rows, by: beside.by }, sums);
         let output = self.last_round(&states, &input);
         for p in 0..LANES {
             v.store4(bytes[p], output[p]);
@@ -485,7 +210,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
     /// Runs last rows that are not full, at `row`, and the blocks that mask the tags. Rows in front of them are
     /// hashed beside them, if sealed; themselves with `beside`, if opened.
     #[inline(always)]
-    fn partial_row<'a, O: Op<'a>>(
+    fn partial_row<'a, O: GcmPacket<'a>>(
         &self,
         start: &Start,
         change: Z,
@@ -499,7 +224,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
         let windows = each!(P => self.tables.window(blocks_of_row(bytes[P]) + 1));
         let [a, b, c, d] = each!(P => v.xor4(start.states[P], change));
         let mut states = [a, b, c, d, v.xor4(start.lanes, self.tag)];
-        self.last_rounds::<O, 5>(&mut states, (&input, windows), beside, sums);
+        self.last_rounds::<O, 5>(&mut states, &input, windows, beside, sums);
         let [a, b, c, d, tag] = states;
         let output = self.last_round(&[a, b, c, d], &input);
         let masks = v.aes_last4(tag, v.table4(&self.tables.last));
@@ -512,10 +237,11 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
 
     /// The same with rows that are full, and a block behind them if that is their end.
     #[inline(always)]
-    fn full_row<'a, O: Op<'a>>(
+    fn full_row<'a, O: GcmPacket<'a>>(
         &self,
         start: &Start,
-        (change, next): (Z, Z),
+        change: Z,
+        next: Z,
         texts: &mut Texts<'_>,
         beside: Beside<'_, '_>,
         sums: &mut [Sum192; LANES],
@@ -530,9 +256,9 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
         let mut behind = v.zero4();
         if END == BLOCK {
             behind = v.unite4(each!(P => v.load_some(rest[P])));
-            self.last_rounds::<O, 6>(&mut states, (&input, windows), beside, sums);
+            self.last_rounds::<O, 6>(&mut states, &input, windows, beside, sums);
         } else if let Some(states) = states.first_chunk_mut() {
-            self.last_rounds::<O, 5>(states, (&input, windows), beside, sums);
+            self.last_rounds::<O, 5>(states, &input, windows, beside, sums);
         }
         let [a, b, c, d, tag, after] = states;
         let output = self.last_round(&[a, b, c, d], &input);
@@ -557,10 +283,11 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
 
     /// The rounds of last rows. What is hashed beside them is what was sealed before, or what they open.
     #[inline(always)]
-    fn last_rounds<'a, O: Op<'a>, const N: usize>(
+    fn last_rounds<'a, O: GcmPacket<'a>, const N: usize>(
         &self,
         states: &mut [Z; N],
-        (input, windows): (&Each, [Window<'t>; LANES]),
+        input: &Each,
+        windows: [Window<'t>; LANES],
         beside: Beside<'_, '_>,
         sums: &mut [Sum192; LANES],
     ) {
@@ -574,7 +301,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
     }
 
     #[inline(always)]
-    fn last_row<'a, O: Op<'a>>(
+    fn last_row<'a, O: GcmPacket<'a>>(
         &self,
         start: &Start,
         row: usize,
@@ -588,7 +315,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
         };
         match END {
             PARTIAL => self.partial_row::<O>(start, change, texts, beside, sums),
-            _ => self.full_row::<O>(start, (change, next), texts, beside, sums),
+            _ => self.full_row::<O>(start, change, next, texts, beside, sums),
         }
     }
 
@@ -604,9 +331,10 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
 
     /// Ends four packets whose sums are complete.
     #[inline(always)]
-    fn finish<'a, O: Op<'a>>(
+    fn finish<'a, O: GcmPacket<'a>>(
         &self,
-        (last, lengths): (&Last<'_>, Z),
+        last: &Last<'_>,
+        lengths: Z,
         sums: [Sum192; LANES],
         ops: &mut Four<'_, O>,
     ) {
@@ -627,7 +355,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
     }
 
     #[inline(always)]
-    fn seal<'a, O: Op<'a>>(&self, fours: &mut [Four<'_, O>]) {
+    pub(super) fn seal<'a, O: GcmPacket<'a>>(&self, fours: &mut [Four<'_, O>]) {
         let v = self.v;
         let zero = [Sum192::zero(v); LANES];
         let mut pending =
@@ -645,7 +373,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
                 Last { rows: with_aad(v, last.rows, start.aad), ..last }
             } else {
                 let Some(&first) = self.changes.first() else { continue };
-                let rows = self.seal_row(&start, (0, first), texts, before, &mut pending.sums);
+                let rows = self.seal_row(&start, 0, first, texts, before, &mut pending.sums);
                 pending.finish(self);
                 let rows = with_aad(v, rows, start.aad);
                 let rows = self.seal_front(&start, front, texts, rows, &mut sums);
@@ -678,7 +406,7 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
         for row in 1..front {
             let Some(&change) = self.changes.get(row) else { break };
             let beside = Beside { rows: &rows, by: By::Alike(self.power(4 * left)) };
-            rows = self.seal_row(start, (row, change), texts, beside, sums);
+            rows = self.seal_row(start, row, change, texts, beside, sums);
             left -= 1;
             if left == 0 {
                 rows = each!(P => v.xor4(rows[P], sums[P].reduce(v)));
@@ -691,13 +419,13 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
 
     /// Number of rows in front of the last one.
     #[inline(always)]
-    fn front<'a, O: Op<'a>>(ops: &Four<'_, O>) -> Option<usize> {
+    fn front<'a, O: GcmPacket<'a>>(ops: &Four<'_, O>) -> Option<usize> {
         let first = ops.first()?.as_ref()?;
         Some(if SHORT { 0 } else { rows_in_front(first.data_len(), END == BLOCK) })
     }
 
     #[inline(always)]
-    fn open<'a, O: Op<'a>>(&self, fours: &mut [Four<'_, O>]) {
+    pub(super) fn open<'a, O: GcmPacket<'a>>(&self, fours: &mut [Four<'_, O>]) {
         let v = self.v;
         let zero = [Sum192::zero(v); LANES];
         for ops in fours {
@@ -712,7 +440,14 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
                 for row in 0..front - 1 {
                     let Some(&change) = self.changes.get(row) else { break };
                     let by = By::Alike(self.power(4 * left));
-                    self.open_row(&start, (row, change), texts, (hash, by), &mut sums);
+                    self.open_row(
+                        &start,
+                        row,
+                        change,
+                        texts,
+                        Beside { rows: &hash, by },
+                        &mut sums,
+                    );
                     hash = [v.zero4(); LANES];
                     left -= 1;
                     if left == 0 {
@@ -724,12 +459,12 @@ impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT
                 let row = front - 1;
                 let Some(&change) = self.changes.get(row) else { continue };
                 let by = By::Windows(self.windows_before(texts));
-                self.open_row(&start, (row, change), texts, (hash, by), &mut sums);
+                self.open_row(&start, row, change, texts, Beside { rows: &hash, by }, &mut sums);
                 hash = [v.zero4(); LANES];
             }
             let beside = Beside { rows: &hash, by: By::Windows([self.tables.window(1); LANES]) };
             let last = self.last_row::<O>(&start, front, texts, beside, &mut sums);
-            self.finish((&last, start.lengths), sums, ops);
+            self.finish(&last, start.lengths, sums, ops);
         }
     }
 }
@@ -741,10 +476,10 @@ impl<O> Pending<'_, '_, '_, O> {
         &mut self,
         key: &Key<'_, R, END, SHORT>,
     ) where
-        O: Op<'a>,
+        O: GcmPacket<'a>,
     {
         if let Some(ops) = self.ops.take() {
-            key.finish((&self.last, self.lengths), self.sums, ops);
+            key.finish(&self.last, self.lengths, self.sums, ops);
         }
     }
 }

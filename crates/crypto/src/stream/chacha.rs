@@ -6,15 +6,12 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 pub use saved::ChaChaSaved;
 
-use super::StreamError;
+use super::{chacha_steps::ChaCha, error::StreamError};
 use crate::{
     AeadKey, Tier,
+    icv::icv_matches,
+    isa::part::{BLOCK, ChaChaState, MIN_PART, Pads},
     memory::{OutOfMemory, try_box},
-    op::icv_matches,
-    pass::{
-        ChaChaState,
-        chacha_parts::{BLOCK, ChaCha, MIN_PART, Pads},
-    },
     secret::{wipe, wipe_message},
 };
 
@@ -317,7 +314,7 @@ impl<K: Deref<Target = AeadKey>> ChaChaStream<K> {
     }
 
     /// Ends a message that is opened without verifying it: the tag that it should have. Whoever calls this compares it
-    /// with the one that came, in constant time (as [`tags_match`](super::tags_match) does), and throws everything
+    /// with the one that came, in constant time (as [`tags_match`](crate::manager::tags_match) does), and throws everything
     /// that came out away if the two differ; it is secret then.
     ///
     /// # Errors

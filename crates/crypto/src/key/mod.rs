@@ -1,18 +1,22 @@
 //! Keys: what a suite's secrets are expanded to, and the tier that was chosen for them.
 
+mod properties;
+mod schedule;
+
 use std::fmt;
 
+pub(crate) use properties::{LANE_MAX, Limits, Route};
+pub(crate) use schedule::{CipherKey, MacKey, Schedule};
+use schedule::{KeyUse, Secrets};
+
 use crate::{
-    Cipher, Cpu, GcmParams, HashAlg, KeyBits, KeyError, MacAlg, SecretBytes, Suite, Tier,
-    WideUnits,
-    block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
-    burst,
+    Cpu, GcmParams, KeyError, SecretBytes, Suite, Tier,
+    class::{Class, NO_CLASS, last_class},
     isa::{Kernel, Tables, prefetch_read},
-    memory::{Held, Lined, OutOfMemory, try_box},
-    pass::{self, Hasher},
-    portable::{LegacyKey, SoftKey},
+    memory::try_box,
+    pass,
+    portable::SoftKey,
     secret::{depth, scrubbed, scrubbed_to},
-    wide_units::{Work, go_narrow},
 };
 
 /// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
@@ -33,325 +37,9 @@ impl From<SecretBytes> for KeyMaterial {
     }
 }
 
-/// Both secrets, wherever they are.
-#[derive(Clone, Copy)]
-struct Secrets<'s> {
-    cipher: &'s [u8],
-    integrity: &'s [u8],
-}
-
 impl KeyMaterial {
     fn secrets(&self) -> Secrets<'_> {
         Secrets { cipher: self.cipher.expose(), integrity: self.integrity.expose() }
-    }
-}
-
-/// Everything derived from a key, in the form its tier wants.
-///
-/// The secret parts are boxed, so that moving a key leaves no copy behind, and wipe themselves on
-/// drop.
-pub(crate) enum Schedule {
-    /// GCM on the portable tier.
-    SoftGcm(SoftKey),
-    /// GCM on every other tier; the tables are the same for all tiers of a processor family.
-    Gcm {
-        /// Proof that the tier may be used, and so the choice of kernel.
-        kernel: Kernel,
-        /// Round keys and GHASH key powers.
-        tables: Held<Tables>,
-    },
-    SoftGmac(SoftKey),
-    Gmac {
-        kernel: Kernel,
-        tables: Held<Tables>,
-    },
-    Ccm {
-        kernel: Option<Kernel>,
-        key_bits: KeyBits,
-        keys: Box<RoundKeys>,
-    },
-    ChaCha {
-        kernel: Option<Kernel>,
-        wide_units: Option<&'static WideUnits>,
-        key: Held<ChaChaKey>,
-    },
-    Pair {
-        kernel: Option<Kernel>,
-        cipher: CipherKey,
-        mac: MacKey,
-    },
-}
-
-/// A cipher with its key, for one direction.
-pub(crate) enum CipherKey {
-    Null,
-    Cbc(KeyBits, Box<RoundKeys>),
-    Ctr(KeyBits, Box<RoundKeys>),
-    /// CBC of a cipher that no kernel has.
-    Legacy(LegacyKey),
-}
-
-/// A MAC with its key.
-pub(crate) enum MacKey {
-    Null,
-    Hmac(Hasher, HashAlg, Box<HmacKey>),
-    CbcMac(KeyBits, Box<CbcMacKey>),
-}
-
-/// The operations that a key is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeyUse {
-    Seal,
-    Open,
-    Both,
-}
-
-impl Schedule {
-    /// Starts loading what lies elsewhere and packets of so many bytes use first.
-    #[inline]
-    pub(crate) fn prefetch(&self, len: usize) {
-        match self {
-            Self::SoftGcm(_) | Self::SoftGmac(_) => {}
-            Self::Gcm { tables, kernel, .. } => {
-                tables.prefetch(len <= 128, kernel.tier() != Tier::Vaes512);
-            }
-            Self::Gmac { tables, .. } => tables.prefetch(true, true),
-            Self::Ccm { keys, .. } => prefetch_read(&**keys),
-            Self::ChaCha { key, .. } => prefetch_read(&**key),
-            Self::Pair { cipher, mac, .. } => {
-                match cipher {
-                    CipherKey::Null | CipherKey::Legacy(_) => {}
-                    CipherKey::Cbc(_, keys) | CipherKey::Ctr(_, keys) => prefetch_read(&**keys),
-                }
-                match mac {
-                    MacKey::Null => {}
-                    MacKey::Hmac(_, _, key) => prefetch_read(&**key),
-                    MacKey::CbcMac(_, key) => prefetch_read(&**key),
-                }
-            }
-        }
-    }
-
-    fn new(
-        cpu: &Cpu,
-        tier: Tier,
-        suite: Suite,
-        key_use: KeyUse,
-        secrets: Secrets<'_>,
-    ) -> Result<Self, KeyError> {
-        let Secrets { cipher: secret, integrity: mac_secret } = secrets;
-        suite.check_key(secret)?;
-        check_integrity(suite, mac_secret.len())?;
-        let kernel = match cpu.proofs().kernel(tier) {
-            None if tier != Tier::Portable => return Err(KeyError::TierUnavailable(tier)),
-            kernel => kernel,
-        };
-        Ok(match suite {
-            Suite::Gcm(GcmParams { key_bits, .. }) => match kernel {
-                None => Self::SoftGcm(SoftKey::new(key_bits, secret)?),
-                Some(kernel) => {
-                    Self::Gcm { kernel, tables: kernel.expand(key_bits, secret)?.into() }
-                }
-            },
-            Suite::Gmac(key_bits) => match kernel {
-                None => Self::SoftGmac(SoftKey::new(key_bits, secret)?),
-                Some(kernel) => {
-                    Self::Gmac { kernel, tables: kernel.expand(key_bits, secret)?.into() }
-                }
-            },
-            Suite::Ccm { key_bits, .. } => {
-                Self::Ccm { kernel, key_bits, keys: encrypt_keys(kernel, key_bits, secret)? }
-            }
-            Suite::ChaCha20Poly1305 => {
-                let mut key = try_box(Lined(ChaChaKey([0; 32])))?;
-                key.0.0.copy_from_slice(secret);
-                Self::ChaCha { kernel, wide_units: cpu.wide_units(), key: key.into() }
-            }
-            Suite::Pair { cipher, integrity } => Self::Pair {
-                kernel,
-                cipher: CipherKey::new(kernel, cipher, key_use, secret)?,
-                mac: MacKey::new(cpu, tier, kernel, integrity.alg(), mac_secret)?,
-            },
-        })
-    }
-
-    /// True if its cipher has no kernel, so that the portable tier takes part.
-    #[inline]
-    pub(crate) const fn is_legacy(&self) -> bool {
-        matches!(self, Self::Pair { cipher: CipherKey::Legacy(_), .. })
-    }
-
-    /// True if this thread's next burst is better off in narrow registers, as wide units sleep. `burst` returns the
-    /// number of packets and that of all their bytes; at most `most` packets go side by side;
-    /// it is called only where wide units can sleep.
-    #[inline(always)]
-    pub(crate) fn goes_narrow(&self, most: usize, burst: impl FnOnce() -> (usize, usize)) -> bool {
-        match self {
-            Self::ChaCha { kernel: Some(kernel), wide_units: Some(units), .. } => {
-                go_narrow(units, Work::ChaCha, kernel.chacha_width(), burst())
-            }
-            Self::Pair { mac: MacKey::Hmac(hasher, hash, _), .. } => {
-                hasher.goes_narrow(*hash, most, burst)
-            }
-            // AES has no wide registers where they sleep.
-            _ => false,
-        }
-    }
-
-    /// The tier whose kernels run, None for the portable one.
-    #[inline(always)]
-    pub(crate) fn kernel(&self) -> Option<Kernel> {
-        match self {
-            Self::SoftGcm(_) | Self::SoftGmac(_) => None,
-            Self::Gcm { kernel, .. } | Self::Gmac { kernel, .. } => Some(*kernel),
-            Self::Ccm { kernel, .. } | Self::ChaCha { kernel, .. } | Self::Pair { kernel, .. } => {
-                *kernel
-            }
-        }
-    }
-}
-
-impl CipherKey {
-    fn new(
-        kernel: Option<Kernel>,
-        cipher: Cipher,
-        key_use: KeyUse,
-        secret: &[u8],
-    ) -> Result<Self, KeyError> {
-        Ok(match cipher {
-            Cipher::Null => Self::Null,
-            Cipher::AesCbc(bits) if key_use == KeyUse::Open => {
-                Self::Cbc(bits, decrypt_keys(kernel, bits, secret)?)
-            }
-            Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)?),
-            Cipher::AesCtr(bits) => Self::Ctr(bits, encrypt_keys(kernel, bits, secret)?),
-            Cipher::TripleDesCbc => Self::Legacy(scrubbed(|| LegacyKey::triple_des(secret))?),
-            Cipher::CamelliaCbc(bits) => {
-                Self::Legacy(scrubbed(|| LegacyKey::camellia(bits, secret))?)
-            }
-        })
-    }
-}
-
-impl MacKey {
-    fn new(
-        cpu: &Cpu,
-        tier: Tier,
-        kernel: Option<Kernel>,
-        alg: MacAlg,
-        secret: &[u8],
-    ) -> Result<Self, OutOfMemory> {
-        Ok(match alg {
-            MacAlg::Null => Self::Null,
-            MacAlg::Hmac(hash) => {
-                let hasher = Hasher::choose(cpu, tier, hash);
-                let mut key = try_box(HmacKey::zeroed())?;
-                scrubbed(|| pass::hmac::expand(hasher, hash, secret, &mut key));
-                Self::Hmac(hasher, hash, key)
-            }
-            MacAlg::AesXcbc => Self::cbc_mac(kernel, alg, KeyBits::Aes128, secret)?,
-            MacAlg::AesCmac(bits) => Self::cbc_mac(kernel, alg, bits, secret)?,
-        })
-    }
-
-    fn cbc_mac(
-        kernel: Option<Kernel>,
-        alg: MacAlg,
-        bits: KeyBits,
-        secret: &[u8],
-    ) -> Result<Self, OutOfMemory> {
-        let mut key = try_box(CbcMacKey::zeroed())?;
-        expand(kernel, || pass::expand_cbc_mac(kernel, alg, secret, &mut key));
-        Ok(Self::CbcMac(bits, key))
-    }
-}
-
-/// Expands a key, and wipes at once what that leaves on the stack: what is moved behind it, parts of it without a value
-/// among them, would take it along.
-fn expand(kernel: Option<Kernel>, work: impl FnOnce()) {
-    match kernel {
-        Some(_) => scrubbed_to::<{ depth::KEY }, _>(work),
-        None => scrubbed(work),
-    }
-}
-
-fn encrypt_keys(
-    kernel: Option<Kernel>,
-    bits: KeyBits,
-    secret: &[u8],
-) -> Result<Box<RoundKeys>, OutOfMemory> {
-    let mut keys = try_box(RoundKeys::zeroed())?;
-    expand(kernel, || pass::expand_encrypt(kernel, bits, secret, &mut keys));
-    Ok(keys)
-}
-
-fn decrypt_keys(
-    kernel: Option<Kernel>,
-    bits: KeyBits,
-    secret: &[u8],
-) -> Result<Box<RoundKeys>, OutOfMemory> {
-    let forward = encrypt_keys(kernel, bits, secret)?;
-    let mut keys = try_box(RoundKeys::zeroed())?;
-    expand(kernel, || pass::expand_decrypt(kernel, bits, &forward, &mut keys));
-    Ok(keys)
-}
-
-/// An HMAC takes any key; the other MACs, and suites without one, exactly one length.
-fn check_integrity(suite: Suite, given: usize) -> Result<(), KeyError> {
-    let expected = suite.integrity_key_bytes();
-    let any = matches!(suite, Suite::Pair { integrity, .. } if matches!(integrity.alg(), MacAlg::Hmac(_)));
-    if any || given == expected {
-        return Ok(());
-    }
-    Err(KeyError::IntegrityLength { expected, given })
-}
-
-/// Most bytes of a pair's text.
-const PAIR_MAX: u64 = u32::MAX as u64;
-
-/// Limits that building an operation checks, worked out once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of an ICV.
-    pub(crate) icv: u8,
-    /// Fewest and most bytes of a nonce.
-    pub(crate) nonce: (u8, u8),
-    /// True if operations come with additional data, false if with a header in front of the text.
-    pub(crate) aead: bool,
-    /// One less than the bytes of a block that text must be a multiple of.
-    pub(crate) partial: u8,
-    /// Most bytes of text. For CCM, with a nonce of 7 bytes.
-    pub(crate) data: u64,
-    /// Initial value of the last 32 bits of the nonce's block.
-    pub(crate) counter: u8,
-}
-
-impl Limits {
-    const fn new(suite: Suite) -> Self {
-        let nonce = suite.nonce_bytes() as u8;
-        let fixed = Self {
-            icv: suite.icv_bytes() as u8,
-            nonce: (nonce, nonce),
-            aead: suite.is_aead(),
-            partial: 0,
-            data: u64::MAX,
-            counter: 0,
-        };
-        match suite {
-            Suite::Gcm(_) => Self { data: GcmParams::MAX_DATA, ..fixed },
-            Suite::Gmac(_) => Self { data: 1 << 60, ..fixed },
-            Suite::Ccm { .. } => Self { nonce: (7, 13), ..fixed },
-            // Blocks 1 to 2^32 - 2 of 64 bytes: one less than RFC 8439 section 2.8 allows, for that is
-            // what the portable tier's crate takes.
-            Suite::ChaCha20Poly1305 => Self { data: ((1 << 32) - 2) * 64, ..fixed },
-            // CTR counts blocks in 32 bits (RFC 3686 section 4). No packet is longer.
-            Suite::Pair { cipher, .. } => Self {
-                data: PAIR_MAX,
-                partial: cipher.block_bytes() as u8 - 1,
-                counter: matches!(cipher, Cipher::AesCtr(_)) as u8,
-                ..fixed
-            },
-        }
     }
 }
 
@@ -360,7 +48,7 @@ pub(crate) struct Key {
     suite: Suite,
     limits: Limits,
     route: Route,
-    class: burst::Class,
+    class: Class,
     schedule: Schedule,
 }
 
@@ -393,8 +81,8 @@ impl Key {
     fn of(suite: Suite, tier: Tier, sha_ni: bool, schedule: Schedule) -> Self {
         let route = Route::new(suite, tier, sha_ni);
         let class = match (&schedule, suite) {
-            (Schedule::Gcm { .. }, Suite::Gcm(params)) => burst::last_class(tier, params.key_bits),
-            _ => burst::NO_CLASS,
+            (Schedule::Gcm { .. }, Suite::Gcm(params)) => last_class(tier, params.key_bits),
+            _ => NO_CLASS,
         };
         Self { suite, limits: Limits::new(suite), route, class, schedule }
     }
@@ -447,7 +135,7 @@ impl Key {
 
     /// Last class of the scheduler for AES-GCM, for this tier and key size.
     #[inline(always)]
-    pub(crate) const fn class(&self) -> burst::Class {
+    pub(crate) const fn class(&self) -> Class {
         self.class
     }
 
@@ -491,39 +179,6 @@ impl Key {
     #[inline]
     pub(crate) fn tier(&self) -> Tier {
         self.schedule.kernel().map_or(Tier::Portable, Kernel::tier)
-    }
-}
-
-/// Passes that a key's operations go through, as a number, so that comparing two is one
-/// instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Route(u32);
-
-impl Route {
-    const fn new(suite: Suite, tier: Tier, sha_ni: bool) -> Self {
-        let (family, cipher, mac) = match suite {
-            Suite::Gcm(GcmParams { key_bits, .. }) => (0, key_bits as u32, 0),
-            Suite::Gmac(key_bits) => (1, key_bits as u32, 0),
-            Suite::Ccm { key_bits, .. } => (2, key_bits as u32, 0),
-            Suite::ChaCha20Poly1305 => (3, 0, 0),
-            Suite::Pair { cipher, integrity } => {
-                let cipher = match cipher {
-                    Cipher::Null => 0,
-                    Cipher::AesCbc(key_bits) => 1 + key_bits as u32,
-                    Cipher::AesCtr(key_bits) => 4 + key_bits as u32,
-                    Cipher::TripleDesCbc => 7,
-                    Cipher::CamelliaCbc(key_bits) => 8 + key_bits as u32,
-                };
-                let mac = match integrity.alg() {
-                    MacAlg::Null => 0,
-                    MacAlg::AesXcbc => 1,
-                    MacAlg::AesCmac(key_bits) => 2 + key_bits as u32,
-                    MacAlg::Hmac(hash) => 5 + hash as u32,
-                };
-                (4, cipher, mac)
-            }
-        };
-        Self(family | cipher << 4 | mac << 8 | (tier as u32) << 16 | (sha_ni as u32) << 31)
     }
 }
 
@@ -723,7 +378,7 @@ impl AeadKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{IcvLen, Nonce, SealOp, seal_burst};
+    use crate::{IcvLen, KeyBits, Nonce, SealOp, seal_burst};
 
     const PARAMS: GcmParams = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
 
@@ -841,27 +496,5 @@ mod tests {
         shared::<OpenKey>();
         shared::<AeadKey>();
         shared::<KeyMaterial>();
-    }
-
-    #[test]
-    fn routes_tell_apart_all_that_passes_do() {
-        // Of the ICV's length passes know nothing.
-        let same = |a: Suite, b: Suite| match (a, b) {
-            (Suite::Gcm(a), Suite::Gcm(b)) => a.key_bits == b.key_bits,
-            (Suite::Ccm { key_bits: a, .. }, Suite::Ccm { key_bits: b, .. }) => a == b,
-            (Suite::Pair { cipher: a, integrity: x }, Suite::Pair { cipher: b, integrity: y }) => {
-                a == b && x.alg() == y.alg()
-            }
-            _ => a == b,
-        };
-        let route = Route::new;
-        for a in Suite::all() {
-            assert_ne!(route(a, Tier::Avx2, false), route(a, Tier::Avx512, false));
-            assert_ne!(route(a, Tier::Avx2, false), route(a, Tier::Avx2, true));
-            for b in Suite::all() {
-                let equal = route(a, Tier::Avx2, true) == route(b, Tier::Avx2, true);
-                assert_eq!(equal, same(a, b), "{a} and {b}");
-            }
-        }
     }
 }

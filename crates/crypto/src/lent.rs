@@ -5,10 +5,10 @@ use std::{fmt, marker::PhantomData, ops::Deref};
 
 use zeroize::Zeroize;
 
-use super::{Kernel, Tables, x86::wipe};
 use crate::{
     AeadKey, Cpu, GcmParams, IcvLen, KeyBits, KeyError, Suite, Tier, WideUnits,
     block::ChaChaKey,
+    isa::{Kernel, Tables, wipe_general_registers},
     key::Schedule,
     memory::Held,
     secret::{depth, scrubbed_to},
@@ -115,7 +115,7 @@ impl KeyLender {
             tables.0 = Tables::EMPTY;
             self.kernel.expand_into(bits, key, &mut tables.0);
         });
-        wipe::general();
+        wipe_general_registers();
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl KeyLender {
             tables.0 = Tables::EMPTY;
             self.kernel.expand_hash_key(h, &mut tables.0);
         });
-        wipe::general();
+        wipe_general_registers();
     }
 
     /// Goes on with GHASH (NIST SP 800-38D section 6.4): `hash` is what came out so far, at first zeros, and becomes the

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use zeroize::Zeroize;
 
 use super::{GcmStream, Phase, StreamError, nonce_block, short_block, whole};
-use crate::{AeadKey, GcmParams, Suite, op::HashedAad, pass::GcmState};
+use crate::{AeadKey, GcmParams, Suite, isa::part::GcmState, op::HashedAad};
 
 /// A message of AES-GCM under way, without its key: integers in C's layout, 88 bytes.
 ///
@@ -74,7 +74,7 @@ impl GcmSaved {
         let len = data.len() as u64;
         let aad = HashedAad::ending(self.aad_len, &self.hash);
         let is_done = self.takes_first_text(key, data.len())
-            && whole(key.inner(), seal, (&self.origin, aad), data, &mut self.mask);
+            && whole(key.inner(), seal, &self.origin, aad, data, &mut self.mask);
         if is_done {
             (self.data_len, self.form) = (len, form(Phase::Whole, true));
         }

@@ -1,72 +1,16 @@
 //! Steps of ChaCha20-Poly1305 over a message that comes in parts.
 
-use std::slice;
-
 use crate::{
     block::ChaChaKey,
-    isa::Kernel,
+    isa::{
+        Kernel,
+        job::ChaChaJob,
+        part::{ChaChaState, KeystreamFrom, Pads},
+    },
     key::{Key, Schedule},
-    pass::ChaChaJob,
-    poly::Poly,
     portable,
-    secret::{scrubbed, wipe},
+    secret::scrubbed,
 };
-
-/// Bytes of a block of keystream.
-pub(crate) const BLOCK: usize = 64;
-
-/// Keystream that is computed at once: as many blocks as the widest lanes have.
-pub(crate) type Pads = [[u8; BLOCK]; 16];
-
-/// Fewest bytes of a part that is worth its own pass.
-pub(crate) const MIN_PART: usize = 128;
-
-/// Secrets of a message under way.
-#[derive(Clone)]
-pub(crate) struct ChaChaState {
-    /// The MAC of all whole blocks; nothing before it has its key.
-    pub(crate) mac: Poly,
-    /// The bytes behind those, of additional data or of ciphertext, and zeros.
-    pub(crate) tail: [u8; 16],
-}
-
-impl ChaChaState {
-    pub(crate) const fn new() -> Self {
-        Self { mac: Poly::NONE, tail: [0; 16] }
-    }
-
-    /// Takes bytes behind `used` ones that did not fill their block.
-    #[inline]
-    pub(crate) fn take(&mut self, used: usize, bytes: &[u8]) {
-        let (front, rest) = bytes.split_at(match used {
-            0 => 0,
-            used => bytes.len().min(16 - used),
-        });
-        self.tail.iter_mut().skip(used).zip(front).for_each(|(to, byte)| *to = *byte);
-        if used + front.len() == 16 {
-            self.pad(16);
-        }
-        let rest = self.mac.blocks(rest);
-        self.tail.iter_mut().zip(rest).for_each(|(to, byte)| *to = *byte);
-    }
-
-    /// Ends a block of which so many bytes are there.
-    #[inline]
-    pub(crate) fn pad(&mut self, used: usize) {
-        if used > 0 {
-            self.mac.block(u128::from_le_bytes(self.tail));
-            self.tail = [0; 16];
-        }
-    }
-}
-
-impl Drop for ChaChaState {
-    #[inline]
-    fn drop(&mut self) {
-        wipe(slice::from_mut(&mut self.mac), Poly::NONE);
-        wipe(&mut self.tail, 0);
-    }
-}
 
 /// Implementation of such steps for a key of ChaCha20-Poly1305. Each wipes what it leaves in registers, and on the
 /// portable tier on the stack.
@@ -113,7 +57,7 @@ impl<'k> ChaCha<'k> {
     }
 
     /// Seals or opens another part, from the beginning of a block of keystream on, which is the
-    /// `block`th. It has [`MIN_PART`] bytes or more.
+    /// `block`th. It has [`MIN_PART`](crate::isa::part::MIN_PART) bytes or more.
     pub(crate) fn next(
         self,
         seal: bool,
@@ -127,7 +71,7 @@ impl<'k> ChaCha<'k> {
                 scrubbed(|| portable::chacha::part(seal, key, nonce, block, data, state));
             }
             Self::Fast(kernel, key) => {
-                kernel.chacha_next(seal, (key, nonce, block), data, state);
+                kernel.chacha_next(seal, KeystreamFrom { key, nonce, block }, data, state);
                 kernel.wipe_registers();
             }
         }
@@ -138,7 +82,7 @@ impl<'k> ChaCha<'k> {
         match self {
             Self::Soft(key) => scrubbed(|| portable::chacha::keystream(key, nonce, block, pads)),
             Self::Fast(kernel, key) => {
-                kernel.chacha_keystream((key, nonce, block), pads);
+                kernel.chacha_keystream(KeystreamFrom { key, nonce, block }, pads);
                 kernel.wipe_registers();
             }
         }
