@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io};
 
 use convoy_netlink::queue::{self, Handed};
 
-use crate::{Questions, queues::Kind};
+use crate::questions::{Kind, Questions};
 
 /// The kernel's counters of questions about packets of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

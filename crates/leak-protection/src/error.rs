@@ -58,6 +58,9 @@ pub enum LeakProtectionError {
          --interface NAME"
     )]
     Asked,
+    /// Policies are given in another way than those before, or policies of daemons to a site without any.
+    #[error("a gateway that is to serve IKE daemons, or no longer, begins anew: restart it")]
+    AnotherKind,
     /// Answers that flows remember cannot be cleared.
     #[error("cannot clear what flows remember of earlier policies (nf_conntrack_netlink): {0}")]
     Flows(#[source] Refusal),
@@ -110,7 +113,7 @@ impl LeakProtectionError {
             | Self::Rule { refusal, .. }
             | Self::Link { refusal, .. }
             | Self::Route { refusal, .. } => Some(refusal),
-            Self::Denied { .. } | Self::Held { .. } | Self::Asked => None,
+            Self::Denied { .. } | Self::Held { .. } | Self::Asked | Self::AnotherKind => None,
         }
     }
 

@@ -11,7 +11,10 @@ use convoy_netlink::Rtnl;
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 
-use crate::{Config, Lead, rules};
+use crate::{
+    config::{Config, Lead},
+    rules,
+};
 
 const MAIN: u32 = 254;
 const LOCAL: u32 = 255;

@@ -11,7 +11,7 @@ use std::{
 
 use convoy_netlink::{Refusal, conntrack::Conntrack};
 
-use crate::LeakProtectionError;
+use crate::error::LeakProtectionError;
 
 /// Longest wait for the clearing; few flows take less.
 const SOON: Duration = Duration::from_millis(50);

@@ -11,7 +11,11 @@ use convoy_netlink::{
 };
 
 use crate::{
-    Config, LeakProtectionError, Marks, Policies, Verdict, chains::rewritten::NOTES, marks::Noted,
+    answers::Policies,
+    chains::rewritten::NOTES,
+    config::Config,
+    error::LeakProtectionError,
+    marks::{Marks, Noted, Verdict},
 };
 
 /// Netlink sockets by which flows are entered into the kernel's table.

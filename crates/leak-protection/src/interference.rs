@@ -16,7 +16,12 @@ use netlink_packet_route::{
 };
 
 use crate::{
-    Config, Lead, LeakProtectionError, chains::marking::MARKS, routes::PROTOCOL, rules::of_family,
+    chains::marking::MARKS,
+    config::{Config, Lead},
+    error::LeakProtectionError,
+    routes::PROTOCOL,
+    rules::of_family,
+    tracked::is_others,
 };
 
 /// `NF_INET_PRE_ROUTING`, `NF_INET_LOCAL_IN`, `NF_INET_FORWARD`, `NF_INET_LOCAL_OUT`, `NF_INET_POST_ROUTING`.
@@ -33,9 +38,6 @@ const BRIDGE: u8 = 7;
 const IPV6: u8 = 10;
 /// `NF_NETDEV_EGRESS`.
 const EGRESS: u32 = 1;
-/// Beginning of the names of tables that fit TCP connections to tunnels.
-const MSS: &str = "convoy-mss-";
-
 /// Something that others do to what leak protection needs. Its `Display` says what is wrong, where, and what would be
 /// right.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,11 +259,6 @@ impl Used {
         let used = |matters, bits| if matters { bits } else { 0 };
         [("exempt", used(exempts, self.exempt)), ("packets", used(decides, self.packets))]
     }
-}
-
-/// True if a table is neither leak protection's own nor one beside it.
-pub(crate) fn is_others(table: &str, own: &str) -> bool {
-    table != own && !table.starts_with(MSS)
 }
 
 fn of_ruleset(ruleset: &Ruleset, used: &Used, asks: bool) -> BTreeSet<Interference> {

@@ -14,7 +14,7 @@ use netlink_packet_route::{
     link::{AfSpecInet, AfSpecUnspec, LinkAttribute, LinkFlags, LinkMessage},
 };
 
-use crate::{Config, LeakProtectionError};
+use crate::{config::Config, error::LeakProtectionError};
 
 /// `IFLA_INET_CONF` of `if_link.h`, and `IPV4_DEVCONF_SRC_VMARK` of `ip.h`.
 const INET_CONF: u16 = 1;

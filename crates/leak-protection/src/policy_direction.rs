@@ -14,12 +14,4 @@ pub enum PolicyDirection {
 impl PolicyDirection {
     /// All of them, in the order of their sets.
     pub const ALL: [Self; 3] = [Self::Out, Self::In, Self::Forward];
-
-    pub(crate) const fn place(self) -> usize {
-        match self {
-            Self::Out => 0,
-            Self::In => 1,
-            Self::Forward => 2,
-        }
-    }
 }

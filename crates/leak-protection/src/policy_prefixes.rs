@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use convoy_netlink::nft::{Cover, Difference, Range, number};
+use convoy_netlink::nft::{Cover, Difference, Range};
 use ipnet::IpNet;
 
 use crate::{
-    Held, PolicyDirection, Verdict,
-    prefix_sets::{Covers, Differences, Shown, of_way},
-    table::SETS,
+    marks::Verdict,
+    policy_direction::PolicyDirection,
+    ranges::{prefixes, range},
+    sets::{ByDirection, Covers, Differences, Held, Prefixes, Shown, Which},
 };
 
 /// Treatment of packets between two networks, as one policy has it.
@@ -27,7 +28,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    const fn holds(&self) -> bool {
+    /// True if it does not let packets pass in clear.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
         !matches!(self.verdict, Verdict::Bypass)
     }
 
@@ -51,14 +54,7 @@ impl Policy {
 /// touches it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PolicyPrefixes {
-    ways: [Families; 3],
-}
-
-/// Prefixes of one way, by IP version.
-#[derive(Debug, Clone, Default)]
-struct Families {
-    v4: OfFamily,
-    v6: OfFamily,
+    families: ByDirection<OfFamily>,
 }
 
 /// Prefixes and how often each is named.
@@ -117,11 +113,7 @@ struct Ended {
 }
 
 /// Changes of the near, far and mixed prefixes of one family.
-type Notes<'a> = &'a mut [Difference];
-
-const NEAR: usize = 0;
-const FAR: usize = 1;
-const MIXED: usize = 2;
+type Notes<'a> = &'a mut Prefixes<Difference>;
 
 impl PolicyPrefixes {
     /// Policies come and go; what that changes, and whether the kernel may have been told something else about packets
@@ -135,8 +127,7 @@ impl PolicyPrefixes {
         if are_new {
             return (differences, false);
         }
-        let (of_three, _) = differences.as_chunks::<3>();
-        let is_other = of_three.iter().any(|[_, _, mixed]| !mixed.is_empty());
+        let is_other = differences.iter().any(|(_, changes)| !changes.mixed.is_empty());
         (differences, did_ask || is_other || policies().any(|policy| self.asks_about(policy)))
     }
 
@@ -144,15 +135,12 @@ impl PolicyPrefixes {
     fn holds_some_of(&self, policy: &Policy) -> bool {
         let (local, remote) = (range(&policy.local.trunc()), range(&policy.remote.trunc()));
         let is_held = |way: PolicyDirection, source, destination| {
-            let families = self.ways.get(way.place());
-            families.is_some_and(|Families { v4, v6 }| {
-                let family = if policy.is_v4() { v4 } else { v6 };
-                let (near, far) = match way {
-                    PolicyDirection::Out => (source, destination),
-                    PolicyDirection::In | PolicyDirection::Forward => (destination, source),
-                };
-                family.near.cover.overlaps(near) && family.far_cover.overlaps(far)
-            })
+            let family = self.families.of(way).of(policy.is_v4());
+            let (near, far) = match way {
+                PolicyDirection::Out => (source, destination),
+                PolicyDirection::In | PolicyDirection::Forward => (destination, source),
+            };
+            family.near.cover.overlaps(near) && family.far_cover.overlaps(far)
         };
         let mut meant = PolicyDirection::ALL.into_iter().filter(|way| policy.goes(*way));
         meant.any(|way| match way {
@@ -201,7 +189,7 @@ impl PolicyPrefixes {
     /// anyway, they alone count.
     pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
         self.noting(|family, Which { way, is_v4 }, notes| {
-            let Some([near, far, _]) = of_way(covers, way, is_v4) else { return };
+            let Prefixes { near, far, .. } = covers.of(way).of(is_v4);
             let nets = |cover: &Cover| -> Vec<IpNet> {
                 cover.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
             };
@@ -212,7 +200,7 @@ impl PolicyPrefixes {
             }
             for near in nets(near) {
                 family.left.insert(near);
-                family.near.count(near, true, &mut notes[NEAR]);
+                family.near.count(near, true, &mut notes.near);
             }
             for net in nets(&far) {
                 family.leave_far(net);
@@ -239,12 +227,11 @@ impl PolicyPrefixes {
 
     /// Prefixes that an earlier life left held, whatever policies say.
     pub(crate) fn held(&self) -> Held {
-        let mut covers = Covers::default();
-        for (family, covers) in self.families().zip(covers.chunks_exact_mut(3)) {
-            covers[NEAR] = family.left.iter().map(range).collect();
-            covers[FAR] = family.left_far().map(|net| range(&net)).collect();
-        }
-        Held::of(covers)
+        Held::of(self.families.map(|_, family| Prefixes {
+            near: family.left.iter().map(range).collect(),
+            far: family.left_far().map(|net| range(&net)).collect(),
+            mixed: Cover::default(),
+        }))
     }
 
     /// True if nothing is held.
@@ -254,46 +241,31 @@ impl PolicyPrefixes {
 
     /// True if the kernel asks about some of the packets that a policy means.
     pub(crate) fn asks_about(&self, policy: &Policy) -> bool {
-        let ways =
-            PolicyDirection::ALL.into_iter().zip(&self.ways).filter(|(way, _)| policy.goes(*way));
-        let mut families =
-            ways.map(|(_, Families { v4, v6 })| if policy.is_v4() { v4 } else { v6 });
+        let mut families = self.families.iter().filter(|(of, _)| of.has(policy));
         let (from, to) = range(&policy.remote.trunc());
-        families.any(|family| family.mixed_cover.overlaps((from, to)))
+        families.any(|(_, family)| family.mixed_cover.overlaps((from, to)))
     }
 
     pub(crate) fn covers(&self) -> Shown<'_> {
-        let none = const { &Cover::new() };
-        let mut covers = [none; SETS.len()];
-        let (of_three, _) = covers.as_chunks_mut::<3>();
-        for (family, covers) in self.families().zip(of_three) {
-            *covers = [&family.near.cover, &family.far_cover, &family.mixed_cover];
-        }
-        covers
+        self.families.map(|_, family| Prefixes {
+            near: &family.near.cover,
+            far: &family.far_cover,
+            mixed: &family.mixed_cover,
+        })
     }
 
-    /// In the order of sets.
     fn families(&self) -> impl Iterator<Item = &OfFamily> {
-        self.ways.iter().flat_map(|Families { v4, v6 }| [v4, v6])
+        self.families.iter().map(|(_, family)| family)
     }
 
     fn noting(&mut self, work: impl Fn(&mut OfFamily, Which, Notes<'_>)) -> Differences {
         let mut differences = Differences::default();
-        let mut notes = differences.chunks_exact_mut(3);
-        for (way, Families { v4, v6 }) in PolicyDirection::ALL.into_iter().zip(&mut self.ways) {
-            for (is_v4, family) in [(true, v4), (false, v6)] {
-                work(family, Which { way, is_v4 }, notes.next().unwrap_or_default());
-            }
+        let families = self.families.iter_mut().zip(differences.iter_mut());
+        for ((which, family), (_, notes)) in families {
+            work(family, which, notes);
         }
         differences
     }
-}
-
-/// A way and an IP version.
-#[derive(Clone, Copy)]
-struct Which {
-    way: PolicyDirection,
-    is_v4: bool,
 }
 
 impl Which {
@@ -351,7 +323,7 @@ impl OfFamily {
         notes: Notes<'_>,
     ) {
         let before = self.near.size;
-        self.near.count(net, is_added, &mut notes[NEAR]);
+        self.near.count(net, is_added, &mut notes.near);
         if self.near.size == before {
             return;
         }
@@ -426,8 +398,8 @@ impl OfFamily {
                 self.weigh(within);
             }
             let (far, mixed) = self.ranges_within(net);
-            self.far_cover.set(range(&net), &far, &mut notes[FAR]);
-            self.mixed_cover.set(range(&net), &mixed, &mut notes[MIXED]);
+            self.far_cover.set(range(&net), &far, &mut notes.far);
+            self.mixed_cover.set(range(&net), &mixed, &mut notes.mixed);
         }
     }
 
@@ -570,28 +542,12 @@ fn count_one(count: &mut usize, is_added: bool) {
     *count = if is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
 }
 
-pub(crate) fn range(net: &IpNet) -> Range {
-    (number(net.network()), number(net.broadcast()))
-}
-
-/// The prefixes that make up a range.
-pub(crate) fn prefixes((from, to): Range, is_v4: bool) -> Vec<IpNet> {
-    if is_v4 {
-        let ends =
-            [from, to].map(|end| std::net::Ipv4Addr::from(u32::try_from(end).unwrap_or(u32::MAX)));
-        ipnet::Ipv4Subnets::new(ends[0], ends[1], 0).map(IpNet::V4).collect()
-    } else {
-        let ends = [from, to].map(std::net::Ipv6Addr::from);
-        ipnet::Ipv6Subnets::new(ends[0], ends[1], 0).map(IpNet::V6).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::prefix_sets::differ;
+    use crate::sets::differ;
 
     fn policy(local: &str, remote: &str, verdict: Verdict) -> Policy {
         let [local, remote] = [local, remote].map(|text| text.parse().unwrap());
@@ -606,11 +562,11 @@ mod tests {
     fn far_and_mixed(policies: &[Policy]) -> [Vec<String>; 2] {
         let mut prefixes = PolicyPrefixes::default();
         let _ = prefixes.change(policies, &[]);
-        let [_, far4, mixed4, _, far6, mixed6, ..] = prefixes.covers();
-        [(far4, far6), (mixed4, mixed6)].map(|(v4, v6)| {
+        let of = prefixes.covers().out;
+        [(of.v4.far, of.v6.far), (of.v4.mixed, of.v6.mixed)].map(|(v4, v6)| {
             let nets = |cover: &Cover, is_v4| {
                 let ranges: Vec<_> = cover.ranges().collect();
-                ranges.into_iter().flat_map(move |range| super::prefixes(range, is_v4))
+                ranges.into_iter().flat_map(move |range| crate::ranges::prefixes(range, is_v4))
             };
             nets(v4, true).chain(nets(v6, false)).map(|net| net.to_string()).collect()
         })
@@ -725,7 +681,7 @@ mod tests {
         let mut before = PolicyPrefixes::default();
         let _ = before.change(&[protect("10.1.0.0/16", "10.2.0.0/15")], &[]);
         let mut prefixes = PolicyPrefixes::default();
-        let _ = prefixes.leave(&before.covers().map(Clone::clone));
+        let _ = prefixes.leave(&before.covers().cloned());
         assert_eq!(prefixes.covers(), before.covers());
         let ends = ["10.1.0.5", "10.3.0.5"].map(|text| text.parse::<IpAddr>().unwrap());
         let is_held = |prefixes: &PolicyPrefixes| {
@@ -741,7 +697,7 @@ mod tests {
         assert_eq!(is_held(&prefixes), [false; 3]);
         assert_eq!(prefixes.left().len(), 0);
         let mut prefixes = PolicyPrefixes::default();
-        let _ = prefixes.leave(&before.covers().map(Clone::clone));
+        let _ = prefixes.leave(&before.covers().cloned());
         let _ = prefixes.settle();
         assert!(prefixes.is_empty());
         assert_eq!(prefixes.covers(), Covers::default().each_ref());
@@ -755,11 +711,11 @@ mod tests {
             let _ = earlier.change(before, &[]);
             let mut prefixes = PolicyPrefixes::default();
             let _ = prefixes.change(policies, &[]);
-            let _ = prefixes.leave(&earlier.covers().map(Clone::clone));
+            let _ = prefixes.leave(&earlier.covers().cloned());
             // Whatever it was, it stays closed.
-            for (now, then) in prefixes.covers().into_iter().zip(earlier.covers()).take(2) {
-                assert!(then.without(now).is_empty());
-            }
+            let (now, then) = (prefixes.covers().out.v4, earlier.covers().out.v4);
+            assert!(then.near.without(now.near).is_empty());
+            assert!(then.far.without(now.far).is_empty());
             prefixes.left().iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(left_to(&[one], &[one]), [""; 0]);
@@ -806,18 +762,19 @@ mod tests {
             let (mut earlier, mut prefixes) =
                 (PolicyPrefixes::default(), PolicyPrefixes::default());
             let _ = earlier.change(&some(3), &[]);
-            let _ = prefixes.leave(&earlier.covers().map(Clone::clone));
+            let _ = prefixes.leave(&earlier.covers().cloned());
             for come in [some(1), some(2), some(1)] {
                 let shown = |prefixes: &PolicyPrefixes| {
                     let left = prefixes.left();
-                    (prefixes.covers().map(Clone::clone), format!("{:?}", prefixes.held()), left)
+                    (prefixes.covers().cloned(), format!("{:?}", prefixes.held()), left)
                 };
                 let before = shown(&prefixes);
                 let _ = prefixes.change(&come, &[]);
-                let meanwhile = prefixes.covers().map(Clone::clone);
+                let meanwhile = prefixes.covers().cloned();
                 let (changes, ended) = prefixes.take_back(&come);
                 assert_eq!(shown(&prefixes), before, "{come:?}");
-                for ((from, to), change) in meanwhile.iter().zip(&before.0).zip(&changes) {
+                let both = meanwhile.each().zip(before.0.each());
+                for ((from, to), change) in both.zip(changes.each()) {
                     let mut note = Difference::default();
                     differ(from, to, &mut note);
                     let both = |of: &Difference| {
@@ -873,7 +830,7 @@ mod tests {
         for _ in 0..3000 {
             let mut prefixes = PolicyPrefixes::default();
             let mut there: Vec<Policy> = Vec::new();
-            let mut before = prefixes.covers().map(Clone::clone);
+            let mut before = prefixes.covers().cloned();
             for _ in 0..12 {
                 let (mut add, mut remove) = (Vec::new(), Vec::new());
                 for _ in 0..=random(2) {
@@ -901,8 +858,10 @@ mod tests {
                 }
                 there.extend(&add);
                 let (changes, _) = prefixes.change(&add, &remove);
-                let covers = prefixes.covers().map(Clone::clone);
-                for ((before, after), change) in before.iter().zip(&covers).zip(&changes) {
+                let covers = prefixes.covers().cloned();
+                for ((before, after), change) in
+                    before.each().zip(covers.each()).zip(changes.each())
+                {
                     let mut note = Difference::default();
                     differ(before, after, &mut note);
                     let both = |of: &Difference| {
@@ -913,13 +872,13 @@ mod tests {
                 for (far, way) in
                     places.iter().flat_map(|far| PolicyDirection::ALL.map(|way| (far, way)))
                 {
-                    let [near4, far4, mixed4] = of_way(&covers, way, true).unwrap();
+                    let of = &covers.of(way).v4;
                     let (is_far, is_mixed) = by_definition(&there, way, &places, *far);
-                    let shown = (far4.contains(*far), mixed4.contains(*far));
+                    let shown = (of.far.contains(*far), of.mixed.contains(*far));
                     assert_eq!(shown, (is_far, is_mixed), "{way:?} {far}: {there:#?}");
                     mixed_count[usize::from(is_mixed)] += 1;
                     let mut holding = there.iter().filter(|it| it.holds() && it.goes(way));
-                    assert_eq!(near4.contains(*far), holding.any(|it| it.local.contains(far)));
+                    assert_eq!(of.near.contains(*far), holding.any(|it| it.local.contains(far)));
                 }
                 before = covers;
             }

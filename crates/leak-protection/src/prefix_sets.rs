@@ -1,11 +1,14 @@
 //! Networks on this side of tunnels, and networks behind them.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::collections::BTreeSet;
 
-use convoy_netlink::nft::{Cover, Difference, Range, number};
+use convoy_netlink::nft::{Cover, Difference, Range};
 use ipnet::IpNet;
 
-use crate::{PolicyDirection, policy_prefixes::prefixes, table::SETS};
+use crate::{
+    ranges::{prefixes, range},
+    sets::{ByDirection, ByFamily, Covers, Prefixes},
+};
 
 /// Addresses that no router passes on: multicast, broadcast and link-local ones (RFC 5771, RFC 919, RFC 3927, RFC 4291).
 const OF_A_LINK: [&str; 5] =
@@ -39,67 +42,7 @@ pub struct PrefixSets {
     pub mixed: BTreeSet<IpNet>,
 }
 
-/// Contents of the table's sets, in their order.
-pub(crate) type Covers = [Cover; SETS.len()];
-/// The same of another's.
-pub(crate) type Shown<'a> = [&'a Cover; SETS.len()];
-/// Changes of these contents.
-pub(crate) type Differences = [Difference; SETS.len()];
-
-/// Prefix sets, to look addresses up in.
-#[derive(Debug, Clone, Default)]
-pub struct Held {
-    covers: Covers,
-}
-
-impl Held {
-    pub(crate) const fn of(covers: Covers) -> Self {
-        Self { covers }
-    }
-
-    /// True if packets of this way between a near and a far address are held.
-    #[must_use]
-    pub fn holds(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> bool {
-        self.mixed(way, near, far).is_some()
-    }
-
-    /// True if the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
-    #[must_use]
-    pub fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
-        mixed(self.covers.each_ref(), way, near, far)
-    }
-}
-
-/// The same by these covers.
-pub(crate) fn mixed(
-    covers: Shown<'_>,
-    way: PolicyDirection,
-    near: IpAddr,
-    far: IpAddr,
-) -> Option<bool> {
-    let [near_cover, far_cover, mixed] = of_way(&covers, way, near.is_ipv4())?;
-    let is_between =
-        near.is_ipv4() == far.is_ipv4() && near_cover.contains(near) && far_cover.contains(far);
-    is_between.then(|| mixed.contains(far))
-}
-
-/// Near, far and mixed prefixes of a way and an IP version.
-pub(crate) fn of_way<T>(
-    all: &[T; SETS.len()],
-    way: PolicyDirection,
-    is_v4: bool,
-) -> Option<&[T; 3]> {
-    let (of_three, _) = all.as_chunks::<3>();
-    of_three.get(2 * way.place() + usize::from(!is_v4))
-}
-
 impl PrefixSets {
-    /// The same prefixes, to look addresses up in.
-    #[must_use]
-    pub fn held(&self) -> Held {
-        Held { covers: self.covers() }
-    }
-
     /// True if the kernel asks about some packets.
     #[must_use]
     pub fn ask(&self) -> bool {
@@ -128,22 +71,23 @@ impl PrefixSets {
     }
 
     pub(crate) fn covers(&self) -> Covers {
-        let mut covers = Covers::default();
-        let of_a_link = of_a_link();
+        let both = ByFamily { v4: self.of_family(true), v6: self.of_family(false) };
         // They are the same whichever way packets go.
-        let ways = PolicyDirection::ALL.into_iter().flat_map(|_| [true, false]);
-        for (is_v4, covers) in ways.zip(covers.chunks_exact_mut(3)) {
-            let [near, far, mixed] = covers else { continue };
-            for policy in &self.policies {
-                of_family(&policy.near, is_v4).for_each(|net| put(near, &net, true));
-                // In a cover of its own: one policy's near networks are no reason to open another's far ones.
-                let ranges: Vec<_> = policy.far_cover(&of_a_link, is_v4).ranges().collect();
-                ranges.into_iter().for_each(|range| put_range(far, range, true));
-            }
-            of_family(&self.bypassed, is_v4).for_each(|net| put(far, &net, false));
-            of_family(&self.mixed, is_v4).for_each(|net| put(mixed, &net, true));
+        ByDirection { out: both.clone(), input: both.clone(), forward: both }
+    }
+
+    fn of_family(&self, is_v4: bool) -> Prefixes<Cover> {
+        let Prefixes { mut near, mut far, mut mixed } = Prefixes::default();
+        let of_a_link = of_a_link();
+        for policy in &self.policies {
+            of_family(&policy.near, is_v4).for_each(|net| put(&mut near, &net, true));
+            // In a cover of its own: one policy's near networks are no reason to open another's far ones.
+            let ranges: Vec<_> = policy.far_cover(&of_a_link, is_v4).ranges().collect();
+            ranges.into_iter().for_each(|range| put_range(&mut far, range, true));
         }
-        covers
+        of_family(&self.bypassed, is_v4).for_each(|net| put(&mut far, &net, false));
+        of_family(&self.mixed, is_v4).for_each(|net| put(&mut mixed, &net, true));
+        Prefixes { near, far, mixed }
     }
 }
 
@@ -183,7 +127,7 @@ fn of_family(nets: &BTreeSet<IpNet>, is_v4: bool) -> impl Iterator<Item = IpNet>
 }
 
 fn put(cover: &mut Cover, net: &IpNet, is_covered: bool) {
-    put_range(cover, (number(net.network()), number(net.broadcast())), is_covered);
+    put_range(cover, range(net), is_covered);
 }
 
 fn put_range(cover: &mut Cover, range: Range, is_covered: bool) {
@@ -191,20 +135,12 @@ fn put_range(cover: &mut Cover, range: Range, is_covered: bool) {
     cover.set(range, covered, &mut Difference::default());
 }
 
-/// Notes the ranges to take out of a set, and to put in, to make one cover of another.
-pub(crate) fn differ(before: &Cover, after: &Cover, note: &mut Difference) {
-    let mut cover = before.clone();
-    for range in before.without(after) {
-        cover.set(range, &[], note);
-    }
-    for range in after.without(before) {
-        cover.set(range, &[range], note);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
+    use crate::sets::differ;
 
     fn nets(texts: &[&str]) -> BTreeSet<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -216,8 +152,7 @@ mod tests {
     }
 
     fn is_far(sets: &PrefixSets, address: &str) -> bool {
-        let [_, far4, _, _, far6, ..] = sets.covers();
-        has(if address.contains(':') { &far6 } else { &far4 }, address)
+        has(&sets.covers().out.of(!address.contains(':')).far, address)
     }
 
     fn has(cover: &Cover, address: &str) -> bool {
@@ -226,10 +161,11 @@ mod tests {
 
     #[test]
     fn near_networks_within_a_tunnel_for_everything_stay_near() {
-        let [near4, far4, _, near6, far6, ..] = sets(&["10.1.0.0/24"], &["0.0.0.0/0"]).covers();
-        assert!(has(&near4, "10.1.0.7") && !has(&far4, "10.1.0.7"));
-        assert!(has(&far4, "10.1.1.0") && has(&far4, "255.255.255.254") && has(&far4, "0.0.0.0"));
-        assert_eq!((near6, far6), Default::default());
+        let ByFamily { v4, v6 } = sets(&["10.1.0.0/24"], &["0.0.0.0/0"]).covers().out;
+        assert!(has(&v4.near, "10.1.0.7") && !has(&v4.far, "10.1.0.7"));
+        let has_far = |address| has(&v4.far, address);
+        assert!(has_far("10.1.1.0") && has_far("255.255.255.254") && has_far("0.0.0.0"));
+        assert_eq!(v6, Prefixes::default());
     }
 
     #[test]
@@ -248,17 +184,18 @@ mod tests {
 
     #[test]
     fn a_spoke_within_the_network_of_its_hub_is_far() {
-        let [near4, far4, ..] = sets(&["10.0.0.0/8"], &["10.2.0.0/16", "10.3.0.0/16"]).covers();
-        assert!(has(&near4, "10.2.0.1") && has(&far4, "10.2.0.1"));
-        assert!(has(&near4, "10.1.0.1") && !has(&far4, "10.1.0.1"));
+        let spokes = sets(&["10.0.0.0/8"], &["10.2.0.0/16", "10.3.0.0/16"]);
+        let Prefixes { near, far, .. } = spokes.covers().out.v4;
+        assert!(has(&near, "10.2.0.1") && has(&far, "10.2.0.1"));
+        assert!(has(&near, "10.1.0.1") && !has(&far, "10.1.0.1"));
     }
 
     #[test]
     fn the_longest_prefix_decides_and_of_equal_ones_the_far() {
         let near = ["2001:db8::/32", "2001:db8:2:3::/64", "2001:db8:7::/48"];
         let far = ["2001:db8:2::/48", "2001:db8:2:3:4::/80", "2001:db8:7::/48"];
-        let [_, _, _, _, far6, ..] = sets(&near, &far).covers();
-        let is_far = |address| has(&far6, address);
+        let far = sets(&near, &far).covers().out.v6.far;
+        let is_far = |address| has(&far, address);
         assert!(is_far("2001:db8:2::1") && !is_far("2001:db8:2:3::1"));
         assert!(is_far("2001:db8:2:3:4::1") && is_far("2001:db8:7::1"));
         assert!(!is_far("2001:db8:3::1"));
@@ -296,7 +233,7 @@ mod tests {
         ];
         for before in &lists {
             for after in &lists {
-                for (before, after) in before.covers().iter().zip(&after.covers()) {
+                for (before, after) in before.covers().each().zip(after.covers().each()) {
                     let mut note = Difference::default();
                     differ(before, after, &mut note);
                     let mut ranges: BTreeSet<_> = before.ranges().collect();

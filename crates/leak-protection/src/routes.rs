@@ -20,7 +20,7 @@ use netlink_packet_route::{
     },
 };
 
-use crate::{Config, LeakProtectionError};
+use crate::{config::Config, error::LeakProtectionError};
 
 /// Origin of a route, in `ip route`: a number that no routing daemon uses (`rtnetlink.h`).
 pub(crate) const PROTOCOL: u8 = 0xc5;

@@ -15,7 +15,13 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute, RuleMessage},
 };
 
-use crate::{Config, Lead, LeakProtectionError, Questions, marks::Noted, routes::PROTOCOL};
+use crate::{
+    config::{Config, Lead},
+    error::LeakProtectionError,
+    marks::Noted,
+    questions::Questions,
+    routes::PROTOCOL,
+};
 
 /// Place of the rule at which packets go on that are led past the tables.
 const BEHIND: u32 = 7;

@@ -35,12 +35,12 @@ use netlink_packet_route::{
 };
 
 use crate::{
-    Config, Lead, LeakProtectionError, PolicyDirection,
-    policy_prefixes::{prefixes, range},
-    prefix_sets::{Covers, Differences, Shown, of_way},
+    config::{Config, Lead},
+    error::LeakProtectionError,
+    ranges::{prefixes, range},
     routes::{self, Leads, PROTOCOL},
     rules::{mark_of, of_family},
-    table::{SETS, asks},
+    sets::{ByDirection, ByFamily, Covers, Differences, Prefixes, Shown, asks},
 };
 
 /// Places for rules. They lie ahead of those that lead by marks, and of strongSwan's.
@@ -148,7 +148,7 @@ impl SecondLock {
 
     /// True if there are too many near prefixes for it.
     pub(crate) fn is_open(covers: Shown<'_>) -> bool {
-        sides(&covers).any(|([near, ..], is_v4)| {
+        covers.out.both().into_iter().any(|(is_v4, Prefixes { near, .. })| {
             near.ranges().flat_map(|range| prefixes(range, is_v4)).nth(MOST_NEAR).is_some()
         })
     }
@@ -184,16 +184,16 @@ impl SecondLock {
         };
         let (near, far) = (Vec::from_iter(near), of(forwarded, Leads::Nowhere));
         let sides = [near, far, of(sent, Leads::Past)];
-        let cover = |side: usize, is_v4| -> Cover {
-            let nets: &[IpNet] = sides.get(side).map_or(&[], Vec::as_slice);
-            nets.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(range).collect()
+        let [near, far, mixed] = sides;
+        let of_family = |is_v4| {
+            let cover = |nets: &[IpNet]| -> Cover {
+                nets.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(range).collect()
+            };
+            Prefixes { near: cover(&near), far: cover(&far), mixed: cover(&mixed) }
         };
         // What is known of one way counts for all until policies name it again.
-        let ways = PolicyDirection::ALL.into_iter().flat_map(|_| [true, false]);
-        let all = ways.flat_map(|is_v4| [0, 1, 2].map(|side| cover(side, is_v4)));
-        let mut covers = Covers::default();
-        covers.iter_mut().zip(all).for_each(|(to, cover)| *to = cover);
-        Ok(Some(covers))
+        let both = ByFamily { v4: of_family(true), v6: of_family(false) };
+        Ok(Some(ByDirection { out: both.clone(), input: both.clone(), forward: both }))
     }
 
     /// Makes what is missing and removes what is too much; how many rules and routes were missing.
@@ -218,7 +218,8 @@ impl SecondLock {
         covers: Shown<'_>,
         differences: &Differences,
     ) -> Result<(), LeakProtectionError> {
-        let is_mixed_same = sides(differences).all(|([.., mixed], _)| mixed.is_empty());
+        let both = differences.out.both();
+        let is_mixed_same = both.iter().all(|(_, changes)| changes.mixed.is_empty());
         if self.leads == Lead::ByDestination && !is_mixed_same {
             // It may have another number of tables now.
             return self.make(covers).map(drop);
@@ -226,7 +227,7 @@ impl SecondLock {
         let tells_own = self.tells_own(covers);
         let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
         let mut is_near_same = true;
-        for ([near, far, mixed], is_v4) in sides(differences) {
+        for (is_v4, Prefixes { near, far, mixed }) in both {
             is_near_same &= near.is_empty();
             let nets = |range| prefixes(range, is_v4);
             let [far_come, mixed_come] = [far, mixed].map(|it| it.added().flat_map(nets));
@@ -273,7 +274,7 @@ impl SecondLock {
     }
 
     fn wanted_rules(&mut self, covers: Shown<'_>) -> Result<BTreeSet<Rule>, LeakProtectionError> {
-        let near = sides(&covers).flat_map(|([near, ..], is_v4)| {
+        let near = covers.out.both().into_iter().flat_map(|(is_v4, Prefixes { near, .. })| {
             near.ranges().flat_map(move |range| prefixes(range, is_v4))
         });
         let near: Vec<_> = near.collect();
@@ -313,7 +314,8 @@ impl SecondLock {
 
     fn wanted_routes(&self, covers: Shown<'_>) -> BTreeSet<Route> {
         let tells_own = self.tells_own(covers);
-        let routes = sides(&covers).flat_map(|([_, far, mixed], is_v4)| {
+        let both = covers.out.both().into_iter();
+        let routes = both.flat_map(|(is_v4, Prefixes { far, mixed, .. })| {
             let nets = |range| prefixes(range, is_v4);
             self.routes(tells_own, far.ranges().flat_map(nets), mixed.ranges().flat_map(nets))
         });
@@ -456,13 +458,6 @@ impl To {
             Self::Rule(_) | Self::Nowhere => None,
         }
     }
-}
-
-/// Near, far and mixed prefixes of what leaves, of IPv4 and of IPv6.
-fn sides<T>(all: &[T; SETS.len()]) -> impl Iterator<Item = (&[T; 3], bool)> {
-    [true, false]
-        .into_iter()
-        .filter_map(|is_v4| Some((of_way(all, PolicyDirection::Out, is_v4)?, is_v4)))
 }
 
 fn refused(error: HostError) -> LeakProtectionError {

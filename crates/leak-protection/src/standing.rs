@@ -6,13 +6,14 @@ use convoy_netlink::nft::Cover;
 use ipnet::IpNet;
 
 use crate::{
-    Config, Drops, Lead, LeakProtectionError,
+    config::{Config, Lead},
+    error::LeakProtectionError,
     links::{Links, LooksAtMarks},
-    prefix_sets::{Differences, Shown},
     routes::Routes,
     rules::Rules,
     second_lock::SecondLock,
-    table::{Table, asks},
+    sets::{Differences, Shown, asks},
+    table::{Drops, Table},
     tracked::Tracked,
 };
 
@@ -67,8 +68,7 @@ impl Standing {
             // Without questions it is closed all the same.
             if asks(covers) {
                 let (none, mut closed) = (&Cover::default(), covers);
-                let (of_three, _) = closed.as_chunks_mut::<3>();
-                of_three.iter_mut().for_each(|[_, _, mixed]| *mixed = none);
+                closed.iter_mut().for_each(|(_, prefixes)| prefixes.mixed = none);
                 let _ = table.make(closed);
             }
             return Err(error);
@@ -115,6 +115,11 @@ impl Standing {
         self.routed = routed;
         self.lead()?;
         self.look_at_marks()
+    }
+
+    /// Networks beneath which routes lie.
+    pub(crate) const fn routed(&self) -> &BTreeSet<IpNet> {
+        &self.routed
     }
 
     /// As [`Table::follow_nat`].

@@ -10,23 +10,22 @@ use convoy_netlink::{
 use netlink_packet_netfilter::nftables::TableFlags;
 
 use crate::{
-    Config, Lead, LeakProtectionError,
     chains::{self, Chain, Counted, discarded::DISCARDED, marking, questions, rewritten, tracking},
+    config::{Config, Lead, TABLE_PREFIX},
+    error::LeakProtectionError,
     forgetting::Flows,
     marks::{Epoch, Marks},
-    prefix_sets::{Covers, Differences, Shown},
-    queues::Asking,
+    policy_direction::PolicyDirection,
+    questions::Asking,
+    sets::{Covers, Differences, SETS, Shown, asks},
     tracked::Tracked,
 };
-
-/// Beginning of the names of tables.
-pub(crate) const PREFIX: &str = "convoy-";
 
 /// Interfaces that have such a table.
 pub(crate) fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
     let tables = Nft::open().and_then(|mut nft| nft.tables());
     let tables = tables.map_err(LeakProtectionError::Netlink)?;
-    let names = tables.iter().filter_map(|table| table.strip_prefix(PREFIX));
+    let names = tables.iter().filter_map(|table| table.strip_prefix(TABLE_PREFIX));
     // Another table of ours, which fits TCP connections to tunnels.
     let names = names.filter(|name| !name.starts_with("mss-"));
     Ok(names.filter_map(|name| LinkName::new(name).ok()).collect())
@@ -36,50 +35,9 @@ pub(crate) fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
 const TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-const fn v4(name: &'static str) -> AddressSet {
-    AddressSet { name, is_v4: true }
-}
-
-const fn v6(name: &'static str) -> AddressSet {
-    AddressSet { name, is_v4: false }
-}
-
-/// Near, far and mixed prefixes of IPv4, then those of IPv6: of what leaves, and where policies tell these apart, of
-/// what comes in for this host, and for others.
-pub(crate) const SETS: [AddressSet; 18] = [
-    v4("near4"),
-    v4("far4"),
-    v4("mixed4"),
-    v6("near6"),
-    v6("far6"),
-    v6("mixed6"),
-    v4("in-near4"),
-    v4("in-far4"),
-    v4("in-mixed4"),
-    v6("in-near6"),
-    v6("in-far6"),
-    v6("in-mixed6"),
-    v4("forward-near4"),
-    v4("forward-far4"),
-    v4("forward-mixed4"),
-    v6("forward-near6"),
-    v6("forward-far6"),
-    v6("forward-mixed6"),
-];
 /// Numbers of other sets in a transaction.
 const NOTES_FROM: u32 = 101;
 const DISCARDS_FROM: u32 = 111;
-/// Number of sets that each way has.
-const OF_WAY: usize = 6;
-
-/// Sets of a table: policies of a site alone mean both ways.
-const fn sets(leads: Lead) -> usize {
-    match leads {
-        Lead::ByDestination => OF_WAY,
-        Lead::ByMark => SETS.len(),
-    }
-}
-
 /// Packets that leak protection dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drops {
@@ -122,12 +80,6 @@ enum Before {
 /// True if the table may be had in another way: this kernel lacks owners, or there is no such table.
 const fn is_worth_another_way(errno: i32) -> bool {
     matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::ENOENT)
-}
-
-/// True if there are mixed prefixes to ask about.
-pub(crate) fn asks(covers: Shown<'_>) -> bool {
-    let (of_three, _) = covers.as_chunks::<3>();
-    of_three.iter().any(|[_, _, mixed]| mixed.ranges().next().is_some())
 }
 
 /// A table that this process holds, once it has made it.
@@ -179,16 +131,17 @@ impl Table {
         let name = self.config.table();
         let mut covers = Covers::default();
         let mut is_there = false;
-        for (at, set) in SETS.iter().enumerate() {
-            let there = set.read(&mut self.nft, &name);
-            let there = there.map_err(|refusal| self.refused("read", refusal))?;
-            is_there |= there.is_some();
+        for (which, sets) in SETS.iter() {
             // Where ways have no sets of their own, it is held whichever way it goes.
-            let of_all = |covers: &Covers| covers.get(at % OF_WAY).cloned();
-            let cover = there.or_else(|| of_all(&covers)).unwrap_or_default();
-            if let Some(place) = covers.get_mut(at) {
-                *place = cover;
+            let mut read = covers.out.of(which.is_v4).clone();
+            for (set, cover) in sets.each().into_iter().zip(read.each_mut()) {
+                let there = set.read(&mut self.nft, &name);
+                if let Some(there) = there.map_err(|refusal| self.refused("read", refusal))? {
+                    is_there = true;
+                    *cover = there;
+                }
             }
+            *covers.get_mut(which) = read;
         }
         Ok(is_there.then_some(covers))
     }
@@ -400,7 +353,8 @@ impl Table {
         for Chain { name: chain, place, rules, .. } in self.chains() {
             orders.extend(nft::chain(&name, chain, place, rules));
         }
-        orders.extend(self.sets().zip(covers).flat_map(|(set, cover)| set.fill(&name, cover)));
+        orders
+            .extend(self.sets().zip(covers.each()).flat_map(|(set, cover)| set.fill(&name, cover)));
         orders
     }
 
@@ -417,7 +371,7 @@ impl Table {
         orders.extend(self.empty_sets());
         let discards = DISCARDED.into_iter().filter(|_| self.asks);
         orders.extend(discards.map(|it| nft::elements::none(&name, it.name)));
-        for (set, cover) in self.sets().zip(covers) {
+        for (set, cover) in self.sets().zip(covers.each()) {
             orders.push(nft::elements::none(&name, set.name));
             orders.extend(set.fill(&name, cover));
         }
@@ -451,8 +405,11 @@ impl Table {
         orders.collect::<Vec<_>>().into_iter()
     }
 
+    /// Its sets: policies of a site alone mean all ways.
     fn sets(&self) -> impl Iterator<Item = &'static AddressSet> {
-        SETS.iter().take(sets(self.config.leads))
+        let has_all = self.config.leads == Lead::ByMark;
+        let ways = SETS.iter().filter(move |(of, _)| has_all || of.way == PolicyDirection::Out);
+        ways.flat_map(|(_, prefixes)| prefixes.each())
     }
 
     /// Refuses to write marks where another interface's table does: one would be taken for the other's.
@@ -469,7 +426,8 @@ impl Table {
     pub(crate) fn is_marked_by_another(&mut self) -> Result<bool, LeakProtectionError> {
         let own = self.config.table();
         let tables = self.nft.tables().map_err(|refusal| self.refused("read", refusal))?;
-        for table in tables.iter().filter(|table| table.starts_with(PREFIX) && **table != own) {
+        for table in tables.iter().filter(|table| table.starts_with(TABLE_PREFIX) && **table != own)
+        {
             match self.nft.dump(nft::question(table, marking::ARRIVING)) {
                 Ok(rules) if !rules.is_empty() => return Ok(true),
                 Ok(_) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
@@ -494,7 +452,7 @@ impl Table {
             return self.make(covers);
         }
         let name = self.config.table();
-        let sets = self.sets().zip(differences);
+        let sets = self.sets().zip(differences.each());
         let orders: Vec<_> = sets.flat_map(|(set, change)| set.change(&name, change)).collect();
         if orders.is_empty() {
             return Ok(());

@@ -8,7 +8,10 @@ use std::io;
 pub use convoy_netlink::conntrack::Fill;
 use convoy_netlink::nft::ruleset::Ruleset;
 
-use crate::{Config, LeakProtectionError, interference::is_others};
+use crate::{config::Config, error::LeakProtectionError};
+
+/// Beginning of the names of tables that fit TCP connections to tunnels.
+const MSS: &str = "convoy-mss-";
 
 /// Packets that are tracked where questions are asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,4 +73,9 @@ fn legacy_tables() -> impl Iterator<Item = String> {
 /// Fails if `/proc` cannot be read.
 pub fn connections() -> io::Result<Option<Fill>> {
     Fill::read()
+}
+
+/// True if a table is neither leak protection's own nor one beside it.
+pub(crate) fn is_others(table: &str, own: &str) -> bool {
+    table != own && !table.starts_with(MSS)
 }

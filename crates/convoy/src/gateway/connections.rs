@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use convoy_control::status::Connections as Report;
 use convoy_leak_protection::{
@@ -14,7 +14,8 @@ use convoy_netlink::Refusal;
 use convoy_netlink::nft::{Changed, Monitor};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::leaks::RESTS;
+use super::on_change::OnChange;
+use super::recheck::Recheck;
 
 /// From which share on, in percent, the table counts as nearly full, and below which it does not any more.
 pub(crate) const NEARLY_FULL: u64 = 90;
@@ -112,10 +113,9 @@ pub(crate) struct Lookout {
     own_port: u32,
     /// None where the kernel does not tell.
     monitor: Option<Monitor>,
-    /// Rules of others may have changed, and when they are looked at at the earliest.
-    is_due: bool,
-    rests_until: Instant,
-    had_legacy_rules: bool,
+    /// Rules of others may have changed.
+    others: Recheck,
+    had_legacy_rules: OnChange<bool>,
 }
 
 impl Lookout {
@@ -132,9 +132,8 @@ impl Lookout {
             config,
             own_port,
             monitor,
-            is_due: true,
-            rests_until: Instant::now(),
-            had_legacy_rules: false,
+            others: Recheck::due(),
+            had_legacy_rules: OnChange::default(),
         }
     }
 
@@ -148,14 +147,14 @@ impl Lookout {
         });
         let table = self.config.table();
         let others: Vec<_> = changes.iter().filter(|it| it.by != self.own_port).collect();
-        self.is_due |= others.iter().any(|it| it.concerns_others(&table));
+        self.others.note(others.iter().any(|it| it.concerns_others(&table)));
         others.iter().any(|it| it.concerns(&table))
     }
 
     fn changes(&mut self) -> io::Result<Vec<Changed>> {
         let Some(monitor) = &mut self.monitor else {
             std::thread::sleep(LOOKS);
-            self.is_due = true;
+            self.others.note(true);
             return Ok(Vec::new());
         };
         let timeout = PollTimeout::try_from(LOOKS).unwrap_or(PollTimeout::MAX);
@@ -171,15 +170,11 @@ impl Lookout {
         self.connections.note(connections().unwrap_or_default());
         // Nobody tells of these.
         let has_legacy_rules = has_legacy_rules();
-        self.is_due |=
-            core::mem::replace(&mut self.had_legacy_rules, has_legacy_rules) != has_legacy_rules;
-        let begin = Instant::now();
-        if !self.is_due || begin < self.rests_until {
-            return;
+        self.others.note(self.had_legacy_rules.set(has_legacy_rules).is_some());
+        if let Some(began) = self.others.begin() {
+            self.connections.look_at_others(&self.config);
+            self.others.rest(began);
         }
-        self.connections.look_at_others(&self.config);
-        self.is_due = false;
-        self.rests_until = begin + begin.elapsed() * RESTS;
     }
 }
 

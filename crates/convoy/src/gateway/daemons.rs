@@ -6,33 +6,26 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
-use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{
     Answer, Carried, Client, Draft, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
 };
 use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
-use convoy_ipsec::snapshot::Snapshot;
-use convoy_leak_protection::LeakProtectionError;
 use convoy_runtime::{WireId, WirePort, Wiring, WiringError, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
 use super::addresses::HostAddresses;
-use super::closing::Closing;
-use super::connections::Lookout;
-use super::guard::Guard;
+use super::base::Core;
 use super::helper::Helper;
 use super::interfaces::{self, Interfaces};
-use super::leaks::{COUNTS, RESTS};
-use super::own_policies::OwnPolicies;
-use super::trace::Protection;
-use super::{Core, ports};
-use crate::exit::{Stop, describe};
+use super::leak_protection::{LeakProtection, PendingChange};
+use super::ports;
+use crate::exit::describe;
 
 /// `UDP_ENCAP_ESPINUDP`; 0 gives a socket back.
 const ESP_IN_UDP: u32 = 2;
@@ -55,7 +48,6 @@ pub(super) fn moment() -> Moment {
 #[derive(Debug)]
 pub(super) struct Daemons {
     pub(super) kernel: Kernel,
-    guard: Guard,
     /// Messages to send as soon as somebody listens: SAs of an earlier life that are gone.
     lost: Vec<(Group, Datagram)>,
     /// By the address that they are bound to.
@@ -68,44 +60,6 @@ pub(super) struct Daemons {
     fitted: u64,
     /// True if the host's addresses may have changed since directions of SAs were decided.
     are_addresses_new: bool,
-    /// True if somebody may have changed the leak protection, and the earliest time of the next look.
-    is_look_due: bool,
-    rests_until: Instant,
-    /// Errors that come again and again: of its repair, and of reading its counters.
-    repairing: Lasting,
-    counting: Lasting,
-}
-
-/// An error that may come back every second, and is said once.
-#[derive(Debug, Default)]
-struct Lasting {
-    error: Option<String>,
-}
-
-impl Lasting {
-    /// Outcome in words, if it is another one than the last time.
-    fn news(&mut self, outcome: anyhow::Result<()>) -> Option<String> {
-        let now = outcome.err().map(|error| describe(&error));
-        if now == self.error {
-            return None;
-        }
-        let before = std::mem::replace(&mut self.error, now.clone());
-        now.or_else(|| before.map(|error| format!("put right: {error}")))
-    }
-
-    const fn is_well(&self) -> bool {
-        self.error.is_none()
-    }
-}
-
-/// Says how it went with the leak protection; whether well.
-fn say(lasting: &mut Lasting, outcome: anyhow::Result<()>) -> bool {
-    match lasting.news(outcome) {
-        Some(words) if lasting.is_well() => tracing::info!("leak protection: {words}"),
-        Some(words) => tracing::error!("leak protection: {words}"),
-        None => {}
-    }
-    lasting.is_well()
 }
 
 /// A UDP port that is shared.
@@ -122,14 +76,11 @@ impl Daemons {
     /// Databases for the daemons of a gateway whose workers run, with what an earlier life left.
     pub(super) fn serve(
         core: &mut Core,
-        mut guard: Guard,
+        leaks: &mut LeakProtection,
         keep: Option<Keep>,
         shared: Vec<Steering>,
     ) -> anyhow::Result<Self> {
         let published = core.state().published().clone();
-        guard
-            .serve(&published, core.state().plain_spd())
-            .context("what the kernel asks about packets cannot be answered")?;
         let kernel = Kernel::new(
             setting(core),
             published,
@@ -137,7 +88,7 @@ impl Daemons {
         );
         let mut kernel = kernel.context("random numbers")?;
         let lost = match keep {
-            Some(keep) => restore(core, &mut kernel, &mut guard, keep)?,
+            Some(keep) => restore(core, &mut kernel, leaks, keep)?,
             None => Vec::new(),
         };
         let shared = shared
@@ -145,7 +96,6 @@ impl Daemons {
             .map(|steering| (steering.local(), Shared { steering, beside: None, alone: 0 }));
         Ok(Self {
             kernel,
-            guard,
             lost,
             shared: shared.collect(),
             wiring: core.take_wiring().context("workers take no ports")?,
@@ -153,10 +103,6 @@ impl Daemons {
             missing: Vec::new(),
             fitted: 0,
             are_addresses_new: true,
-            is_look_due: true,
-            rests_until: Instant::now(),
-            repairing: Lasting::default(),
-            counting: Lasting::default(),
         })
     }
 
@@ -170,6 +116,7 @@ impl Daemons {
     pub(super) fn carry_out(
         &mut self,
         core: &Core,
+        leaks: &mut LeakProtection,
         client: &Client,
         request: Request,
         to: Address,
@@ -177,9 +124,9 @@ impl Daemons {
         let Some(draft) = self.kernel.draft(&request)? else {
             return self.in_force(core, client, request, to).map(|carried| carried.answer);
         };
-        self.guard.pause();
-        let outcome = self.change_policies(core, client, request, to, draft);
-        self.guard.go_on();
+        leaks.pause();
+        let outcome = self.change_policies(core, leaks, client, request, to, draft);
+        leaks.go_on();
         outcome
     }
 
@@ -204,6 +151,7 @@ impl Daemons {
     fn change_policies(
         &mut self,
         core: &Core,
+        leaks: &mut LeakProtection,
         client: &Client,
         request: Request,
         to: Address,
@@ -213,24 +161,21 @@ impl Daemons {
             &request,
             Request::FlushPolicy(flush) if flush.policy_type.unwrap_or_default() == PolicyType::Main
         );
-        let closing = Closing::begin(&mut self.guard, draft).inspect_err(|_| {
-            // Whatever failed may have left something behind.
-            self.is_look_due = true;
-        })?;
+        let pending = PendingChange::begin(leaks, draft)?;
         let carried = match self.in_force(core, client, request, to) {
             Ok(carried) => carried,
             Err(refusal) => {
-                self.is_look_due |= !closing.undo(&mut self.guard);
+                pending.undo(leaks);
                 return Err(refusal);
             }
         };
-        closing.done();
+        pending.done();
         let Carried { answer, uncovered, .. } = carried;
-        self.protect(|guard| guard.follow(&[], &uncovered).and_then(|()| guard.forget()));
+        leaks.attempt(|leaks| leaks.follow(&[], &uncovered).and_then(|()| leaks.forget()));
         // A daemon that begins may flush before it brings its policies: only one that takes some away
         // again knows what there is.
         if is_flush && !uncovered.is_empty() {
-            self.protect(Guard::settle);
+            leaks.attempt(LeakProtection::settle);
             self.kernel.stay_closed(false);
         }
         Ok(answer)
@@ -245,43 +190,10 @@ impl Daemons {
     }
 
     /// The orderly end, when no worker runs any more.
-    pub(super) fn finish(&mut self) {
-        if let Err(error) = self.kernel.finish(self.guard.holds_own()) {
+    pub(super) fn finish(&mut self, leaks: &LeakProtection) {
+        if let Err(error) = self.kernel.finish(leaks.protects_own()) {
             tracing::warn!(%error, "what daemons negotiated is kept as after a crash");
         }
-    }
-
-    fn protect(&mut self, change: impl FnOnce(&mut Guard) -> Result<(), LeakProtectionError>) {
-        if let Err(error) = change(&mut self.guard) {
-            tracing::error!("leak protection: {error}");
-            self.is_look_due = true;
-        }
-    }
-
-    /// Protects what either of the site's own policies do. To be called before others come into force.
-    pub(super) fn widen(&mut self, site: &Site) -> anyhow::Result<()> {
-        let own = OwnPolicies::of(site).map_err(|finding| Stop::usage(finding.to_string()))?;
-        let widened = self.guard.widen(&own).or_else(|_| self.guard.mend());
-        widened.context("leak protection")
-    }
-
-    /// Has nothing believed that was answered before, and nothing answered until [`Self::narrow`], where the site's own
-    /// policies change. To be called before others come into force.
-    pub(super) fn void_answers(&mut self, site: &Site) -> anyhow::Result<()> {
-        let own = OwnPolicies::of(site).map_err(|finding| Stop::usage(finding.to_string()))?;
-        self.guard.void_answers(&own).context("leak protection")
-    }
-
-    /// Protects what the site's own policies in force do, and no more.
-    pub(super) fn narrow(&mut self, core: &Core) {
-        if !core.settle(core.state().generation()) {
-            tracing::error!("workers do not see the site's policies yet");
-        }
-        // What cannot be had was not widened for either.
-        if let Ok(own) = OwnPolicies::of(core.state().site()) {
-            self.protect(|guard| guard.narrow(own));
-        }
-        self.guard.go_on();
     }
 
     /// Shares a UDP port, which was somebody else's until now.
@@ -349,62 +261,23 @@ impl Daemons {
         Ok(())
     }
 
-    /// Lays the routes into the TUN interface, which has come up.
-    pub(super) fn lead(&mut self) -> anyhow::Result<()> {
-        self.guard.lead().context("routes of leak protection")
-    }
-
-    /// Makes leak protection whole where others changed it or the host's routes, with pauses: to look at many
-    /// networks takes its time.
+    /// Takes over what has changed of this host's interfaces and addresses.
     pub(super) fn follow_host(&mut self, site: &Site, news: News) {
         if news.links && !site.xfrm_interfaces().is_empty() {
             self.missing = interfaces::missing(site).unwrap_or_default();
         }
-        self.is_look_due |= news.routes || news.links;
         self.are_addresses_new |= news.routes || news.links;
-        let begin = Instant::now();
-        if self.is_look_due && begin >= self.rests_until {
-            let peers = self.kernel.peers(PEERS_LOOKED_AT);
-            let repaired = self.guard.repair(&peers);
-            self.is_look_due = !say(&mut self.repairing, repaired);
-            self.rests_until = begin + begin.elapsed() * RESTS;
-        }
-        let counted = self.guard.count();
-        // Without an owner anybody may change the table, and nobody hears of that.
-        self.is_look_due |= counted.as_ref().is_ok_and(|is_own| !is_own);
-        let counted = counted.map(drop).map_err(Into::into);
-        self.is_look_due |= !say(&mut self.counting, counted);
+    }
+
+    /// Peers of SAs, some of them if they are many.
+    pub(super) fn peers(&self) -> Vec<IpAddr> {
+        self.kernel.peers(PEERS_LOOKED_AT)
     }
 
     /// Decides about SAs whose direction was not known. What is returned is to be told to daemons.
     pub(super) fn review_directions(&mut self) -> Vec<(Group, Datagram)> {
         let changed = std::mem::take(&mut self.are_addresses_new);
         self.kernel.review_directions(changed, moment())
-    }
-
-    /// Makes the table of the packet filter again, which others changed just now.
-    pub(super) fn mend(&mut self) {
-        self.protect(Guard::mend_table);
-    }
-
-    /// Looks after the packet filter and the table of connections.
-    pub(super) fn lookout(&self) -> Option<Lookout> {
-        self.guard.lookout()
-    }
-
-    /// Protection of packets of daemons' policies from leaving in clear, for `convoy status`.
-    pub(super) fn leak_protection(&self) -> LeakProtection {
-        self.guard.report()
-    }
-
-    /// Verdicts of leak protection on packets, for a trace.
-    pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
-        self.guard.trace(picture)
-    }
-
-    /// Numbers of packets that leak protection has dropped, by name.
-    pub(super) fn leak_counts(&self) -> [(&'static str, u64); COUNTS] {
-        self.guard.counts()
     }
 
     /// Makes interfaces as wide as their SAs leave room; the largest inner packet in bytes of those of the plain
@@ -422,11 +295,11 @@ impl Daemons {
         rooms.get(&0).copied()
     }
 
-    /// Faults of the host that work against what daemons protect, in words.
+    /// Faults of what daemons made, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let kept = self.kernel.keep_failure();
         let kept = kept.map(|why| format!("what daemons negotiate is not kept: {why}"));
-        self.guard.troubles().chain(self.missing.iter().cloned()).chain(kept)
+        self.missing.iter().cloned().chain(kept)
     }
 
     /// Does the work that falls due with time. To be called about once a second.
@@ -484,12 +357,12 @@ impl Words for Mapped {
 fn restore(
     core: &Core,
     kernel: &mut Kernel,
-    guard: &mut Guard,
+    leaks: &mut LeakProtection,
     keep: Keep,
 ) -> anyhow::Result<Vec<(Group, Datagram)>> {
     let restored = kernel.keep(keep, moment());
-    guard.follow(&restored.covered, &[])?;
-    guard.forget()?;
+    leaks.follow(&restored.covered, &[])?;
+    leaks.forget()?;
     let generation = kernel.generation();
     if generation != 0 && !core.settle(generation) {
         tracing::error!("workers do not see the SAs of an earlier life yet");
@@ -501,8 +374,8 @@ fn restore(
         );
     }
     if !restored.is_closed {
-        guard.settle()?;
-    } else if guard.has_unclaimed() {
+        leaks.settle()?;
+    } else if leaks.has_unclaimed() {
         kernel.stay_closed(true);
     }
     if restored.sas + restored.policies + restored.lost.len() > 0 {
@@ -558,24 +431,5 @@ fn setting(core: &Core) -> Setting {
         udp_port: site.wire.udp_port,
         wire_mtu: state.wire_mtu(),
         legacy: site.legacy,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_lasts_is_said_once() {
-        let mut lasting = Lasting::default();
-        let mut said = Vec::new();
-        for text in ["", "one", "one", "other", "", ""] {
-            let outcome = if text.is_empty() { Ok(()) } else { Err(anyhow::anyhow!(text)) };
-            let words = lasting.news(outcome);
-            assert_eq!(lasting.is_well(), text.is_empty());
-            said.push(words);
-        }
-        let news = [None, Some("one"), None, Some("other"), Some("put right: other"), None];
-        assert_eq!(said, news.map(|text| text.map(str::to_owned)));
     }
 }

@@ -471,7 +471,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, no_metrics: Optio
         broken: &gateway.troubles(),
         lacking: &lacking,
         daemons: gateway.kernel(),
-        leak_protection: gateway.leak_protection(),
+        leak_protection: Some(gateway.leak_protection()),
         confinement: gateway.confinement(),
     };
     observe(gateway.core().state(), cpu, &inputs, sampler)

@@ -2,28 +2,29 @@
 
 mod addresses;
 mod base;
-mod closing;
+mod clamp;
 mod connections;
 mod daemons;
 pub(crate) mod devices;
 mod direct;
-mod guard;
 mod helper;
 mod holder;
 mod interfaces;
 mod late_ports;
-mod leaks;
+mod leak_protection;
 mod live;
 mod metrics;
-mod near_and_far;
+mod on_change;
+mod open;
 mod own_networks;
-mod own_policies;
 mod plan;
 mod port_wait;
 mod ports;
-mod questions;
+mod recheck;
 mod rights;
+mod routes;
 mod trace;
+mod verdicts;
 mod width;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,20 +36,19 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use convoy_control::protocol::DriverSetting;
-use convoy_control::site::{BetweenTunnels, Routes, Site, Warning};
+use convoy_control::site::{BetweenTunnels, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
-use convoy_control::status::{Confinement, LeakProtection};
+use convoy_control::status::{Confinement, LeakProtection as LeakProtectionReport};
+use convoy_control::trace::{HostWay, Question};
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
-use convoy_host::{
-    Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, RouteEntry, Watch,
-};
+use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
 use convoy_io::tun::Device;
 use convoy_io::udp::bound_to;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::{Events, Wiring, WorkerStats};
-use convoy_wire::Prefix;
+use convoy_wire::{FlowKey, Prefix};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 use scopeguard::ScopeGuard;
 
@@ -56,24 +56,26 @@ use addresses::{Addresses, Sources};
 use connections::Lookout;
 use daemons::{Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
-use guard::Guard;
 use late_ports::LatePorts;
-use leaks::Leaks;
-use near_and_far::net;
+use leak_protection::LeakProtection;
 use own_networks::OwnNetworks;
 use ports::{Opened, Sides};
+use recheck::Recheck;
+use routes::{missing_routes, routes};
 use width::Widths;
 
 pub use addresses::missing_addresses;
 pub use base::{Core, EngineTold, HostMedium, Medium, Prepared};
 pub(crate) use connections::{NEARLY_FULL, nearly_full};
-pub use guard::open;
 pub use helper::Helper;
 pub(crate) use helper::serve as serve_as_helper;
 pub use interfaces::Absent;
-pub use leaks::{configured, describe_protection, past_interface, unprotectable, will_ask};
+pub use leak_protection::{
+    configured, describe_protection, past_interface, unprotectable, will_ask,
+};
 pub use live::Live;
 pub use metrics::Metrics;
+pub use open::open;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
 
@@ -91,9 +93,6 @@ pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
 const IS_COPY: &str =
     "this virtual machine was resumed from a snapshot or cloned (its generation changed)";
 
-/// The table that the gateway lays its routes in (`rtnetlink.h`).
-const MAIN_TABLE: u32 = 254;
-
 /// A gateway between a plain and a wire side of this host.
 #[derive(Debug)]
 pub struct Gateway {
@@ -102,9 +101,8 @@ pub struct Gateway {
     following: Vec<Following>,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
-    /// True if somebody may have removed some of them, and the earliest time of the next look.
-    are_routes_due: bool,
-    routes_rest_until: Instant,
+    /// Somebody may have removed some of them.
+    routes_recheck: Recheck,
     /// Hears of the host's interfaces and addresses.
     watch: Watch,
     addresses: Addresses,
@@ -113,8 +111,8 @@ pub struct Gateway {
     widths: Widths,
     /// State that IKE daemons made, if they are served.
     daemons: Option<Daemons>,
-    /// Keeps what the site's own policies protect from leaving in clear, where no daemons are served.
-    leaks: Option<Leaks>,
+    /// Keeps what policies of the site, and of daemons, protect from leaving in clear.
+    leaks: LeakProtection,
     /// UDP ports that somebody else has, and what brings them to the workers where no daemons are served.
     late: LatePorts,
     wiring: Option<Wiring>,
@@ -205,8 +203,8 @@ impl Gateway {
         }
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
-        // What an earlier life left closed stays so from here on.
-        let protection = site.xfrm.as_ref().map(|_| Guard::raise(&site)).transpose()?;
+        // What an earlier life of a gateway for daemons left closed stays so from here on.
+        let leaks = site.xfrm.as_ref().map(|_| LeakProtection::install(&site)).transpose()?;
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;
@@ -221,9 +219,10 @@ impl Gateway {
         // Before there is a TUN interface, but not on behalf of a second gateway of the same state folder.
         let own_networks = OwnNetworks::of(&mut prepared)?;
         let state = prepared.state();
-        let leaks = Leaks::raise(state.site(), (state.published(), state.plain_spd()))?;
-        let serves_daemons = prepared.state().site().xfrm.is_some();
-        let is_marked = serves_daemons || leaks.as_ref().is_some_and(Leaks::stands);
+        let mut leaks = leaks.map_or_else(|| LeakProtection::install(state.site()), Ok)?;
+        leaks.serve(state.site(), state.published(), state.plain_spd())?;
+        let serves_daemons = state.site().xfrm.is_some();
+        let is_marked = leaks.is_installed();
         let widths = Widths::open(prepared.arena().frame_size().largest_packet())?;
         let opened = ports::open(prepared.state().site(), sides, prepared.arena(), is_marked)?;
         let Opened { workers, interface, device, sockets, recorder, followers, shared, late } =
@@ -239,10 +238,12 @@ impl Gateway {
         // Routes of others lead to these: they stay as they are.
         interface_changes = applied(&[&for_interfaces, &beside], &interface_plan)?;
         // Behind these: an interface that is down takes no routes.
-        let serve = |protection| Daemons::serve(&mut core, protection, keep, shared);
-        daemons = protection.map(serve).transpose()?;
+        daemons = match serves_daemons {
+            true => Some(Daemons::serve(&mut core, &mut leaks, keep, shared)?),
+            false => None,
+        };
         let wiring = if serves_daemons { None } else { core.take_wiring() };
-        let clamp = guard::clamp(core.state().site());
+        let clamp = clamp::clamp(core.state().site());
         for follower in followers {
             following.push(follower.start(core.waker())?);
         }
@@ -250,8 +251,7 @@ impl Gateway {
             core: ScopeGuard::into_inner(core),
             following,
             routes: BTreeMap::new(),
-            are_routes_due: false,
-            routes_rest_until: Instant::now(),
+            routes_recheck: Recheck::default(),
             watch,
             addresses: Addresses::default(),
             sources: Sources::default(),
@@ -308,18 +308,16 @@ impl Gateway {
                 self.add_route(network)?;
             }
         }
-        self.leaks.as_mut().map_or(Ok(()), Leaks::lead)?;
-        self.daemons.as_mut().map_or(Ok(()), Daemons::lead)
+        self.leaks.lead()
     }
 
     /// Routes that the gateway lays itself. Where daemons are served, marks lead, and leak protection lays those that the
     /// host chooses sources by.
     fn wanted_routes(&self) -> BTreeSet<Prefix> {
-        match &self.leaks {
-            _ if self.daemons.is_some() => BTreeSet::new(),
-            Some(leaks) if leaks.leads() => BTreeSet::new(),
-            _ => routes(self.core.state().site()).into_iter().collect(),
+        if self.leaks.lays_routes() {
+            return BTreeSet::new();
         }
+        routes(self.core.state().site()).into_iter().collect()
     }
 
     /// State and workers.
@@ -389,10 +387,10 @@ impl Gateway {
         }
         // However it ends, what the site that is in force then does not protect is open again.
         let mut widened = scopeguard::guard(&mut *self, Self::narrow_leaks);
-        widened.widen_leaks(&site)?;
+        widened.leaks.widen(&site)?;
         // First those of both, so that no packet is lost on the way.
         widened.serve(&(&before | &after)).context("local addresses of SAs")?;
-        widened.void_answers(&site)?;
+        widened.leaks.void_answers(&site)?;
         // Policies of the new site decide about nothing that the host is to pass on.
         if site.plain.between_tunnels == BetweenTunnels::Host {
             widened.core.send_on(None);
@@ -452,24 +450,6 @@ impl Gateway {
         }
     }
 
-    /// Protects from leaking what this site says, beside what the one in force does.
-    fn widen_leaks(&mut self, site: &Site) -> anyhow::Result<()> {
-        match (&mut self.leaks, &mut self.daemons) {
-            (Some(leaks), _) => leaks.widen(site),
-            (None, Some(daemons)) => daemons.widen(site),
-            (None, None) => Ok(()),
-        }
-    }
-
-    /// Voids what policies answered, for this site's will be in force; until they are, questions wait.
-    fn void_answers(&mut self, site: &Site) -> anyhow::Result<()> {
-        match (&mut self.leaks, &mut self.daemons) {
-            (Some(leaks), _) => leaks.void_answers().context("leak protection"),
-            (None, Some(daemons)) => daemons.void_answers(site),
-            (None, None) => Ok(()),
-        }
-    }
-
     /// Has SAs of daemons follow the site in force.
     fn set_up_daemons(&mut self) {
         let Some(daemons) = &mut self.daemons else { return };
@@ -483,12 +463,11 @@ impl Gateway {
 
     /// Protects from leaking what the site in force says, and no more.
     fn narrow_leaks(&mut self) {
-        if let Some(leaks) = &mut self.leaks {
-            leaks.narrow(self.core.state().site());
+        let state = self.core.state();
+        if !self.core.settle(state.generation()) {
+            tracing::error!("workers do not see the site's policies yet");
         }
-        if let Some(daemons) = &mut self.daemons {
-            daemons.narrow(&self.core);
-        }
+        self.leaks.narrow(state.site());
     }
 
     /// A direct wire side takes packets to these addresses from now on.
@@ -507,15 +486,12 @@ impl Gateway {
         if let Some(daemons) = &mut self.daemons {
             daemons.follow_host(self.core.state().site(), news);
         }
-        if let Some(leaks) = &mut self.leaks {
-            leaks.follow_host(news.routes || news.links);
-        }
-        self.are_routes_due |= news.routes && !self.routes.is_empty();
-        if self.are_routes_due && Instant::now() >= self.routes_rest_until {
-            self.are_routes_due = false;
-            let begin = Instant::now();
+        let peers = || self.daemons.as_ref().map_or_else(Vec::new, Daemons::peers);
+        self.leaks.follow_host(news.routes || news.links, peers);
+        self.routes_recheck.note(news.routes && !self.routes.is_empty());
+        if let Some(began) = self.routes_recheck.begin() {
             self.lay_missing_routes();
-            self.routes_rest_until = begin + begin.elapsed() * leaks::RESTS;
+            self.routes_recheck.rest(began);
         }
         let look = news.links;
         if look {
@@ -559,14 +535,12 @@ impl Gateway {
 
     /// Makes the table of leak protection again, which others changed just now.
     pub(super) fn mend_leaks(&mut self) {
-        self.daemons.iter_mut().for_each(Daemons::mend);
-        self.leaks.iter_mut().for_each(Leaks::mend);
+        self.leaks.repair_table();
     }
 
     /// Looks after the packet filter and the table of connections, where there is leak protection.
     pub(super) fn lookout(&self) -> Option<Lookout> {
-        let of_daemons = self.daemons.iter().filter_map(Daemons::lookout);
-        self.leaks.iter().filter_map(Leaks::lookout).chain(of_daemons).next()
+        self.leaks.lookout()
     }
 
     /// Has SAs send from addresses of this host alone.
@@ -634,7 +608,7 @@ impl Gateway {
         to: Address,
     ) -> Result<Answer, Refusal> {
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
-        daemons.carry_out(&self.core, client, request, to)
+        daemons.carry_out(&self.core, &mut self.leaks, client, request, to)
     }
 
     /// The next messages of a dump for an IKE daemon, at most `room`.
@@ -729,14 +703,24 @@ impl Gateway {
 
     /// Numbers of packets that leak protection has dropped, by name.
     pub fn leak_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let of_site = self.leaks.iter().flat_map(Leaks::counts);
-        of_site.chain(self.daemons.iter().flat_map(Daemons::leak_counts))
+        self.leaks.counts().into_iter()
     }
 
     /// Protection of packets from leaving in clear, for `convoy status`.
-    pub fn leak_protection(&self) -> Option<LeakProtection> {
-        let of_daemons = self.daemons.iter().map(Daemons::leak_protection);
-        self.leaks.iter().map(Leaks::report).chain(of_daemons).next()
+    pub fn leak_protection(&self) -> LeakProtectionReport {
+        self.leaks.report()
+    }
+
+    /// Way of a packet that leaves, or comes in in clear, through the host; none for others, and where the gateway forwards
+    /// past the host.
+    pub(super) fn host_way(&self, question: &Question, flow: FlowKey) -> Option<HostWay> {
+        let site = self.core.state().site();
+        if question.spi.is_some() || question.if_id != 0 || site.plain.backend.is_direct() {
+            return None;
+        }
+        let picture = self.core.state().published().current();
+        let protection = self.leaks.trace(&picture);
+        Some(trace::host_way(protection.as_ref(), &self.interface, question, flow))
     }
 
     /// Keeps in mind that copies of this machine may go unnoticed, and why.
@@ -767,12 +751,11 @@ impl Gateway {
         let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
         let machine = spent.into_iter().chain(self.deaf.clone());
         let engine = self.core.engine_trouble();
-        let leaks = self.leaks.iter().flat_map(Leaks::troubles);
         interfaces
             .chain(self.addresses.troubles())
             .chain(self.own_networks.trouble())
+            .chain(self.leaks.troubles())
             .chain(daemons)
-            .chain(leaks)
             .chain(machine)
             .chain(engine)
             .collect()
@@ -837,11 +820,10 @@ impl Gateway {
         interfaces::tell_left(core.state().site());
         match (core.stop(), &mut daemons) {
             (Err(error), _) => outcome = Err(error),
-            (Ok(()), Some(daemons)) => daemons.finish(),
+            (Ok(()), Some(daemons)) => daemons.finish(&leaks),
             (Ok(()), None) => {}
         }
         drop(following);
-        // What policies protect is closed before the TUN interface goes.
         drop(daemons);
         drop(made);
         // A TUN interface is gone with its descriptors; what was on it counts as taken back.
@@ -850,31 +832,5 @@ impl Gateway {
         drop(recorder);
         drop(leaks);
         outcome
-    }
-}
-
-/// Of these networks, those to which no route leads through the interface.
-fn missing_routes<'a>(
-    interface: &str,
-    networks: impl Iterator<Item = &'a Prefix>,
-) -> Result<Vec<Prefix>, HostError> {
-    let mut network = Network::open()?;
-    let link = network.link(&LinkName::new(interface)?)?;
-    if !link.up {
-        return Ok(Vec::new());
-    }
-    // Leak protection has tables of its own.
-    let is_one = |it: &RouteEntry| it.table == MAIN_TABLE && it.link_index == Some(link.index);
-    let there = network.routes()?.into_iter().filter(is_one);
-    let there: BTreeSet<_> = there.map(|route| route.to).collect();
-    let is_missing = |to: &&Prefix| net(**to).is_some_and(|to| !there.contains(&to));
-    Ok(networks.filter(is_missing).copied().collect())
-}
-
-/// Networks to be routed into the plain interface.
-fn routes(site: &Site) -> Vec<Prefix> {
-    match &site.plain.routes {
-        Routes::FromPolicies => site.protected_networks(),
-        Routes::Explicit(networks) => networks.clone(),
     }
 }

@@ -1,7 +1,6 @@
 //! Networks and addresses that are the host's own: what comes out of a tunnel for one of these goes on into no other.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use convoy_control::site::{BetweenTunnels, Routes, Site};
 use convoy_host::{HostError, IpNet, Network, RouteEntry};
@@ -9,7 +8,8 @@ use convoy_ipsec::spd::KnownNetworks;
 use convoy_wire::Prefix;
 
 use super::base::Prepared;
-use super::leaks::RESTS;
+use super::on_change::OnChange;
+use super::recheck::Recheck;
 
 /// The kernel's table of its own addresses.
 const LOCAL: u32 = 255;
@@ -20,10 +20,9 @@ const CONNECTING: [u8; 2] = [2, 9];
 #[derive(Debug)]
 pub(super) struct OwnNetworks {
     known: Option<KnownNetworks>,
-    /// True if they may have changed, and the earliest time of the next look.
-    is_due: bool,
-    rests_until: Instant,
-    trouble: Option<String>,
+    /// They may have changed.
+    recheck: Recheck,
+    trouble: OnChange<Option<String>>,
 }
 
 impl OwnNetworks {
@@ -33,12 +32,11 @@ impl OwnNetworks {
     /// Fails if the host's networks cannot be read, and nobody but the pipelines would keep from its interface what
     /// goes from tunnel to tunnel.
     pub(super) fn of(prepared: &mut Prepared) -> anyhow::Result<Self> {
-        let now = Instant::now();
-        let mut all = Self { known: None, is_due: true, rests_until: now, trouble: None };
+        let mut all = Self { known: None, recheck: Recheck::due(), trouble: OnChange::default() };
         if let Some(networks) = all.news(prepared.state().site(), true) {
             prepared.send_on(networks);
         }
-        match &all.trouble {
+        match all.trouble.get() {
             Some(words) if prepared.state().site().plain.backend.is_direct() => {
                 Err(anyhow::anyhow!("{words}"))
             }
@@ -48,27 +46,19 @@ impl OwnNetworks {
 
     /// Has a look taken at once.
     pub(super) fn look_again(&mut self) {
-        (self.is_due, self.rests_until) = (true, Instant::now());
+        self.recheck.hurry();
     }
 
     /// Networks that the pipelines have to know from now on, once they may have changed (`changed`) and did.
     pub(super) fn news(&mut self, site: &Site, changed: bool) -> Option<Option<&KnownNetworks>> {
-        self.is_due |= changed;
-        let begin = Instant::now();
-        if !self.is_due || begin < self.rests_until {
-            return None;
-        }
+        self.recheck.note(changed);
+        let began = self.recheck.begin()?;
         let outcome = networks(site);
-        self.rests_until = begin + begin.elapsed() * RESTS;
-        self.is_due = outcome.is_err();
-        let trouble = outcome.as_ref().err().map(|error| {
+        self.recheck.rest(began);
+        self.recheck.note(outcome.is_err());
+        self.trouble.tell(outcome.as_ref().err().map(|error| {
             format!("networks of this host cannot be read, which go on into no tunnel: {error}")
-        });
-        if let Some(words) = trouble.as_ref().filter(|words| self.trouble.as_ref() != Some(*words))
-        {
-            tracing::error!("{words}");
-        }
-        self.trouble = trouble;
+        }));
         let now = Some(outcome.ok()?);
         if now == self.known {
             return None;
@@ -79,7 +69,7 @@ impl OwnNetworks {
 
     /// Fault at present, in words.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble.clone()
+        self.trouble.get().clone()
     }
 }
 

@@ -17,6 +17,7 @@ use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::direct::{Follower, Side};
 use super::late_ports::{LatePorts, is_held};
+use super::plan::wire_mtu;
 use super::{interfaces, rights};
 
 /// A kind of wire socket that SAs need.
@@ -184,7 +185,7 @@ pub(super) fn open(
         .map(|capture| {
             let bytes = u64::from(capture.max_mib) << 20;
             // Packets that were cut short cannot be decrypted.
-            let snap = super::wire_mtu(site).max(RecorderConfig::default().snap);
+            let snap = wire_mtu(site).max(RecorderConfig::default().snap);
             let config = RecorderConfig { file_bytes: bytes, snap, ..RecorderConfig::default() };
             Recorder::create(&capture.file, config)
                 .with_context(|| capture.file.display().to_string())

@@ -4,21 +4,24 @@ use std::net::IpAddr;
 
 use convoy_control::trace::{Decision, Fate, HostWay, Prefixes, Question, RouteTaken};
 use convoy_host::{HostError, Mark, Network, RouteBy, RouteTo};
-use convoy_leak_protection::{Config, Lead, Marks, PolicyDirection, Verdict};
+use convoy_leak_protection::{Config, Lead, LeakProtection, Marks, PolicyDirection, Verdict};
 use convoy_wire::FlowKey;
 
-use super::Gateway;
-use super::questions::Database;
-
-type Mixed<'a> = Box<dyn Fn(PolicyDirection, IpAddr, IpAddr) -> Option<bool> + 'a>;
+use super::verdicts::Database;
 
 /// Verdicts of leak protection on packets between two addresses.
 pub(super) struct Protection<'a> {
-    pub(super) config: Config,
-    /// True if the kernel asks about packets of a way between a near and a far address; none if these are not held.
-    pub(super) mixed: Mixed<'a>,
+    pub(super) config: &'a Config,
+    pub(super) installed: &'a LeakProtection,
     /// Policies that are asked.
     pub(super) database: Database<'a>,
+}
+
+impl Protection<'_> {
+    /// True if the kernel asks about packets of a way between a near and a far address; none if these are not held.
+    fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
+        self.installed.mixed(way, near, far)
+    }
 }
 
 /// A packet that the gateway's plain interface has to do with.
@@ -52,42 +55,35 @@ struct Judged {
 const UNPROTECTED: Judged =
     Judged { prefixes: Prefixes::Off, decision: Decision::Routed, dropped: Fate::Discarded };
 
-impl Gateway {
-    /// Way of a packet that leaves, or comes in in clear, through the host; none for others, and where the gateway forwards
-    /// past the host.
-    pub(super) fn host_way(&self, question: &Question, flow: FlowKey) -> Option<HostWay> {
-        let site = self.core.state().site();
-        if question.spi.is_some() || question.if_id != 0 || site.plain.backend.is_direct() {
-            return None;
-        }
-        let packet = Packet { question, flow, interface: &self.interface };
-        let picture = self.core.state().published().current();
-        let of_site = self.leaks.as_ref().and_then(|leaks| leaks.trace(&picture));
-        let protection =
-            of_site.or_else(|| self.daemons.as_ref().and_then(|it| it.trace(&picture)));
-        let protection = protection.as_ref();
-        let ends = Network::open().and_then(|mut network| packet.ends(&mut network, protection));
-        let (ends, unseen) = match ends {
-            Ok(ends) => (ends, None),
-            Err(error) => (Ends::default(), Some(error)),
-        };
-        let judged = protection.map_or(UNPROTECTED, |it| packet.decide(it, &ends));
-        let mark = protection.and_then(|it| packet.marked(&it.config, judged, &ends));
-        let way = match unseen {
-            None => packet.follow(&ends, judged, mark),
-            Some(error) => Err(error),
-        };
-        Some(way.unwrap_or_else(|error| HostWay {
-            is_own: ends.is_own,
-            from_link: ends.back.map(|back| back.link),
-            prefixes: judged.prefixes,
-            decision: judged.decision,
-            mark: mark.map(shown),
-            route: None,
-            refused: Some(error.to_string()),
-            fate: Fate::NoRoute,
-        }))
-    }
+/// Way through the host of a packet that leaves by `interface`, or comes in in clear.
+pub(super) fn host_way(
+    protection: Option<&Protection<'_>>,
+    interface: &str,
+    question: &Question,
+    flow: FlowKey,
+) -> HostWay {
+    let packet = Packet { question, flow, interface };
+    let ends = Network::open().and_then(|mut network| packet.ends(&mut network, protection));
+    let (ends, unseen) = match ends {
+        Ok(ends) => (ends, None),
+        Err(error) => (Ends::default(), Some(error)),
+    };
+    let judged = protection.map_or(UNPROTECTED, |it| packet.decide(it, &ends));
+    let mark = protection.and_then(|it| packet.marked(it.config, judged, &ends));
+    let way = match unseen {
+        None => packet.follow(&ends, judged, mark),
+        Some(error) => Err(error),
+    };
+    way.unwrap_or_else(|error| HostWay {
+        is_own: ends.is_own,
+        from_link: ends.back.map(|back| back.link),
+        prefixes: judged.prefixes,
+        decision: judged.decision,
+        mark: mark.map(shown),
+        route: None,
+        refused: Some(error.to_string()),
+        fate: Fate::NoRoute,
+    })
 }
 
 /// The way of a packet that came in.
@@ -116,8 +112,8 @@ impl Packet<'_> {
         // Who answers to it leads back the way that it came. What comes from a far network in clear goes back in clear.
         let way = came_in(is_for_host);
         let inbound = protection.filter(|it| {
-            let is_outward = || (it.mixed)(PolicyDirection::Out, from, to).is_some();
-            (it.mixed)(way, to, from).is_some() && (is_for_host || !is_outward())
+            let is_outward = || it.mixed(PolicyDirection::Out, from, to).is_some();
+            it.mixed(way, to, from).is_some() && (is_for_host || !is_outward())
         });
         let mark = inbound
             .and_then(|it| it.config.questions.marks.of_answer(Verdict::Bypass)?.value.into());
@@ -150,16 +146,18 @@ impl Packet<'_> {
     /// Judges it by leak protection's prefixes and the policies that are asked.
     fn decide(&self, protection: &Protection<'_>, ends: &Ends) -> Judged {
         let Question { from, to, protocol, ports, .. } = *self.question;
-        let Protection { config, mixed, database } = protection;
+        let Protection { config, database, .. } = protection;
         let verdict = |way| match database.judge(way, &self.flow).1 {
             Verdict::Protect => Decision::Protect,
             Verdict::Bypass => Decision::Bypass,
             Verdict::Discard => Decision::Discard,
         };
         let judged = |prefixes, decision| Judged { prefixes, decision, dropped: Fate::Discarded };
-        let outward = mixed(PolicyDirection::Out, from, to);
+        let outward = protection.mixed(PolicyDirection::Out, from, to);
         let way = came_in(ends.is_for_host);
-        let inward = mixed(way, to, from).filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
+        let inward = protection
+            .mixed(way, to, from)
+            .filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
         if let Some(asks) = inward {
             let is_admitted = config.admits(protocol, ports.map(|(_, to)| to));
             if ends.is_for_host && is_admitted {

@@ -10,6 +10,7 @@ use convoy_control::site::{Backend, Site};
 use convoy_host::{Applied, Change, LinkName, Network, Plan};
 use convoy_io::xdp;
 
+use super::on_change::OnChange;
 use super::plan::{plain_mtu_with, routed_mtu};
 
 /// Follows the MTUs of this host's interfaces.
@@ -23,7 +24,7 @@ pub(super) struct Widths {
     /// True if the TUN interface has not got the MTU yet that follows.
     is_plain_due: bool,
     /// Error of the last attempt, in words.
-    trouble: Option<String>,
+    trouble: OnChange<Option<String>>,
     /// Largest packet that a frame holds, in bytes.
     room: u16,
     /// Change of the TUN interface's MTU since the start.
@@ -39,7 +40,7 @@ impl Widths {
         // What SAs begin with was decided before this.
         let is_open = true;
         let links = links()?;
-        let (is_plain_due, trouble, plain, daemons) = (false, None, None, None);
+        let (is_plain_due, trouble, plain, daemons) = (false, OnChange::default(), None, None);
         Ok(Self { links, is_open, is_plain_due, trouble, room, plain, daemons })
     }
 
@@ -76,13 +77,10 @@ impl Widths {
 
     /// Takes down how it went: what went wrong is said once and tried again.
     pub(super) fn note(&mut self, trouble: Option<String>) {
-        if let Some(words) = &trouble {
+        if trouble.is_some() {
             self.look_again();
-            if self.trouble != trouble {
-                tracing::error!("MTUs of interfaces: {words}");
-            }
         }
-        self.trouble = trouble;
+        self.trouble.tell(trouble.map(|words| format!("MTUs of interfaces: {words}")));
     }
 
     /// Largest outer packet in bytes on the way to the peers, if interfaces have changed their MTUs

@@ -7,7 +7,7 @@ use convoy_netlink::nft::expression::{
 use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
 use super::neighbours;
-use crate::{Config, Lead};
+use crate::config::{Config, Lead};
 
 /// UDP ports that IKE comes to (RFC 7296 section 2).
 const IKE_PORTS: [u16; 2] = [500, 4500];

@@ -10,8 +10,8 @@ use convoy_netlink::nft::{
     jump, stop,
 };
 
-use super::{Chain, Counted};
-use crate::Marks;
+use super::parts::{Chain, Counted};
+use crate::marks::Marks;
 
 /// The chain that drops what was answered so, and the one that notes it.
 const KNOWN: &str = "discarded";

@@ -4,9 +4,14 @@ use convoy_netlink::nft::{FIRST, LAST, Place, expression::Expression, flow::Bits
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{
-    Chain, Counted, admitted::admitted_to, answered, between, by, drop_between, neighbours, sides,
+    admitted::admitted_to,
+    neighbours,
+    parts::{Chain, Counted, answered, between, by, drop_between, sides},
 };
-use crate::{Config, PolicyDirection, marks::Noted, queues::Asking};
+use crate::{
+    config::Config, marks::Noted, policy_direction::PolicyDirection, questions::Asking,
+    sets::Prefixes,
+};
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
 pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
@@ -40,13 +45,12 @@ fn rules(
     let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str()), by(MetaKey::Iifname, "lo")];
     rules.extend(passes);
     if asking.is_some() {
-        rules.extend(
-            sides(config.leads, way).map(|(near, far, mixed)| {
-                [between(far, near), mixed.lacks_source(), stop()].concat()
-            }),
-        );
+        rules.extend(sides(config.leads, way).map(|Prefixes { near, far, mixed }| {
+            [between(far, near), mixed.lacks_source(), stop()].concat()
+        }));
         rules.extend(answered(answers));
     }
-    rules.extend(sides(config.leads, way).map(|(near, far, _)| drop_between(far, near)));
+    rules
+        .extend(sides(config.leads, way).map(|Prefixes { near, far, .. }| drop_between(far, near)));
     rules
 }

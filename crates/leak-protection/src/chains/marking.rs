@@ -9,14 +9,17 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
 use super::{
-    Chain, between, by, discarded, either_way, neighbours, outbound,
+    discarded, neighbours, outbound,
+    parts::{Chain, between, by, either_way, sides},
     questions::{CAME_IN, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
-    quoting, rewritten, sides,
+    quoting, rewritten,
 };
 use crate::{
-    Config, Lead, PolicyDirection,
+    config::{Config, Lead},
     marks::Noted,
-    queues::{Asking, Kind},
+    policy_direction::PolicyDirection,
+    questions::{Asking, Kind},
+    sets::Prefixes,
 };
 
 /// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
@@ -51,9 +54,11 @@ fn forwards(
     let elsewhere =
         vec![meta(MetaKey::Iifname), compare(Operator::NotEqual, name(config.tun.as_str()))];
     let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();
-    rules.extend(sides(config.leads, PolicyDirection::Out).map(|(near, far, _)| {
-        [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
-    }));
+    rules.extend(sides(config.leads, PolicyDirection::Out).map(
+        |Prefixes { near, far, .. }| {
+            [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
+        },
+    ));
     rules.extend(rewriting.map(|_| {
         [protected, rewritten::is_of_nat(), marks.protect_forwarded().into_mark()].concat()
     }));
@@ -80,8 +85,9 @@ fn arrives(
     rules.push(by(MetaKey::Iifname, "lo"));
     if config.leads == Lead::ByMark {
         // Nobody is asked: what a bridge passes on takes no notice of marks, and goes on.
-        let sides = sides(config.leads, PolicyDirection::Out).filter(|(near, ..)| !near.is_v4);
-        rules.extend(sides.map(|(near, far, _)| {
+        let sides =
+            sides(config.leads, PolicyDirection::Out).filter(|prefixes| !prefixes.near.is_v4);
+        rules.extend(sides.map(|Prefixes { near, far, .. }| {
             [is_neighbour_discovery(), between(near, far), protect(config), pass()].concat()
         }));
     }
@@ -94,7 +100,7 @@ fn arrives(
         let is_in_clear = compare(Operator::NotEqual, name(config.tun.as_str()));
         rules.push(vec![meta(MetaKey::Iifname), is_in_clear, jump(CAME_IN)]);
     }
-    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
+    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Out) {
         let whole = match (asking, config.leads) {
             (None, _) => Vec::new(),
             (Some(_), Lead::ByMark) => mixed.lacks_destination(),
@@ -126,7 +132,7 @@ fn sends(
     rules.extend([by(MetaKey::Oifname, "lo"), neighbours::leaving()]);
     rules.extend(none_yet(config));
     rules.extend(asking.into_iter().flat_map(|_| quoting::passed()));
-    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
+    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Out) {
         let outward = between(near, far);
         let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };
         rules.push([outward.clone(), whole, protect(config), pass()].concat());

@@ -13,7 +13,7 @@ use convoy_netlink::nft::{
     jump,
 };
 
-use super::Chain;
+use super::parts::Chain;
 
 const NEIGHBOURS: &str = "neighbours";
 /// Offset of the destination in an IPv6 header.

@@ -12,13 +12,17 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{
-    Chain, Counted, answered, between, by, drop_between, is_of_this_host, neighbours,
-    questions::ask, quoting, rewritten, sides,
+    neighbours,
+    parts::{Chain, Counted, answered, between, by, drop_between, is_of_this_host, sides},
+    questions::ask,
+    quoting, rewritten,
 };
 use crate::{
-    Config, PolicyDirection,
+    config::Config,
     marks::Noted,
-    queues::{Asking, Kind},
+    policy_direction::PolicyDirection,
+    questions::{Asking, Kind},
+    sets::Prefixes,
 };
 
 /// The user whom IKE daemons run as.
@@ -58,17 +62,17 @@ fn rules(
     if let Some(asking) = asking {
         let marks = asking.marks;
         let protected = [marks.noted(Noted::Protect), marks.protect_forwarded()];
-        for (bits, (near, far, _)) in
+        for (bits, Prefixes { near, far, .. }) in
             protected.into_iter().flat_map(|bits| sides().map(move |it| (bits, it)))
         {
             rules.push([bits.in_mark(), between(near, far), stop()].concat());
         }
-        rules.extend(sides().map(|(near, far, mixed)| {
+        rules.extend(sides().map(|Prefixes { near, far, mixed }| {
             [between(near, far), mixed.lacks_destination(), stop()].concat()
         }));
         if is_behind_nat {
             // Another source is another question, also of what nobody asked about by the one before.
-            rules.extend(sides().map(|(near, far, _)| {
+            rules.extend(sides().map(|Prefixes { near, far, .. }| {
                 let asked = vec![ask(asking, Kind::Sent)];
                 [between(near, far), is_with(SOURCE_NAT), asked].concat()
             }));
@@ -76,7 +80,7 @@ fn rules(
         // Packets of no flow, as an ICMP error about an unknown one, have no other source either.
         rules.extend(answered(&[marks.noted(Noted::Bypass)]));
     }
-    rules.extend(sides().map(|(near, far, _)| drop_between(near, far)));
+    rules.extend(sides().map(|Prefixes { near, far, .. }| drop_between(near, far)));
     rules
 }
 

@@ -13,11 +13,18 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, admitted::admitted_to, between, discarded, either_way, quoting, sides};
+use super::{
+    admitted::admitted_to,
+    discarded,
+    parts::{Chain, between, either_way, sides},
+    quoting,
+};
 use crate::{
-    Config, PolicyDirection,
+    config::Config,
     marks::Noted,
-    queues::{Asking, Kind},
+    policy_direction::PolicyDirection,
+    questions::{Asking, Kind},
+    sets::Prefixes,
 };
 
 /// Behind the answers.
@@ -135,11 +142,11 @@ fn came_in(config: &Config) -> Vec<Vec<Expression>> {
         let asked = [meant.clone(), vec![jump(FROM_FAR)]].concat();
         [[meant, whole, pass()].concat(), asked]
     };
-    for (near, far, mixed) in sides(config.leads, PolicyDirection::In) {
+    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::In) {
         let is_for_host = [between(far, near), is_for_this_host()].concat();
         rules.extend(from_far(is_for_host, mixed.lacks_source()));
     }
-    for (near, far, mixed) in sides(config.leads, PolicyDirection::Forward) {
+    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Forward) {
         // Of these, policies `in` say nothing.
         rules.push([between(far, near), is_for_this_host(), pass()].concat());
         rules.extend(from_far(between(far, near), mixed.lacks_source()));

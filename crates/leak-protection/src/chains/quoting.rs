@@ -1,6 +1,8 @@
 //! The rules that drop ICMP errors of this host about what came out of a tunnel. An error quotes the packet that it is
 //! about, up to 548 bytes of it over IPv4 and 1,232 over IPv6, and the host may send it from an address that is not near.
 
+use core::ops::RangeInclusive;
+
 use convoy_netlink::nft::{
     AddressSet, Place, back,
     expression::{
@@ -11,20 +13,25 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
-use super::{Chain, is_of_this_host, questions::DIRECTIONS, sides};
+use super::{
+    parts::{Chain, is_of_this_host, sides},
+    questions::DIRECTIONS,
+};
 use crate::{
-    Lead, PolicyDirection,
+    config::Lead,
     marks::{Epoch, Marks, Noted},
-    queues::Asking,
+    policy_direction::PolicyDirection,
+    questions::Asking,
+    sets::Prefixes,
 };
 
 /// Types of ICMP messages that quote packets, first and last: Destination Unreachable, Source Quench and Redirect; Time
 /// Exceeded and Parameter Problem (RFC 792).
-const ERRORS: [(u8, u8); 2] = [(3, 5), (11, 12)];
+const ERRORS: [RangeInclusive<u8>; 2] = [3..=5, 11..=12];
 /// Redirect.
-const REDIRECT: (u8, u8) = (5, 5);
+const REDIRECT: RangeInclusive<u8> = 5..=5;
 /// Types of ICMPv6: Destination Unreachable to Parameter Problem (RFC 4443 section 3). A Redirect stays on its link.
-const ERRORS6: [(u8, u8); 1] = [(1, 4)];
+const ERRORS6: [RangeInclusive<u8>; 1] = [1..=4];
 /// The chain that lets errors about flows pass that pass in clear themselves.
 const QUOTES_MIXED: &str = "quotes-mixed";
 
@@ -47,15 +54,15 @@ pub(crate) fn is_drop(rule: &[Expression]) -> bool {
 /// Expressions that match errors about packets from far to near, with those that match if the far one is mixed. Tunnels
 /// bring what answers to packets that leave, so these are the prefixes of that way.
 fn quotes() -> impl Iterator<Item = (Vec<Expression>, Vec<Expression>)> {
-    sides(Lead::ByMark, PolicyDirection::Out).flat_map(|(near, far, mixed)| {
+    sides(Lead::ByMark, PolicyDirection::Out).flat_map(|Prefixes { near, far, mixed }| {
         let errors = error_types(near).iter().map(move |types| {
             let about = [far.quotes_source(), near.quotes_destination()].concat();
-            (of_types(near, *types), about, mixed.quotes_source())
+            (of_types(near, types), about, mixed.quotes_source())
         });
         // A packet from near to far came out of a tunnel, too, if it left by the interface that it had come in by.
         let redirect = near.is_v4.then(|| {
             let about = [near.quotes_source(), far.quotes_destination()].concat();
-            (of_types(near, REDIRECT), about, mixed.quotes_destination())
+            (of_types(near, &REDIRECT), about, mixed.quotes_destination())
         });
         errors
             .chain(redirect)
@@ -88,15 +95,17 @@ fn about_passed(marks: Marks, epoch: Epoch) -> Vec<Vec<Expression>> {
 /// Each goes on if the packet is an ICMP error of some types.
 pub(super) fn errors() -> impl Iterator<Item = Vec<Expression>> {
     sides(Lead::ByMark, PolicyDirection::Out)
-        .flat_map(|(of, ..)| error_types(of).iter().map(move |types| of_types(of, *types)))
+        .map(|prefixes| prefixes.near)
+        .flat_map(|of| error_types(of).iter().map(move |types| of_types(of, types)))
 }
 
-const fn error_types(of: AddressSet) -> &'static [(u8, u8)] {
+const fn error_types(of: AddressSet) -> &'static [RangeInclusive<u8>] {
     if of.is_v4 { &ERRORS } else { &ERRORS6 }
 }
 
 /// Goes on if the packet is an ICMP message of these types.
-fn of_types(version: AddressSet, (first, last): (u8, u8)) -> Vec<Expression> {
+fn of_types(version: AddressSet, types: &RangeInclusive<u8>) -> Vec<Expression> {
+    let (first, last) = (*types.start(), *types.end());
     let protocol = if version.is_v4 { ICMP } else { ICMPV6 };
     let mut steps = version.of_version();
     steps.extend([

@@ -14,11 +14,17 @@ use convoy_netlink::nft::{
     jump,
 };
 
-use super::{Chain, between, marking::protect, questions::ask, sides};
+use super::{
+    marking::protect,
+    parts::{Chain, between, sides},
+    questions::ask,
+};
 use crate::{
-    Config, PolicyDirection,
+    config::Config,
     marks::Rewritten,
-    queues::{Asking, Kind},
+    policy_direction::PolicyDirection,
+    questions::{Asking, Kind},
+    sets::Prefixes,
 };
 
 /// The chain that marks packets that are to be protected once they are rewritten.
@@ -57,7 +63,7 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
         (FlowDirection::Original, FlowDirection::Reply),
         (FlowDirection::Reply, FlowDirection::Original),
     ];
-    let rule = |(near, far, mixed): (AddressSet, AddressSet, AddressSet), (way, back)| {
+    let rule = |Prefixes { near, far, mixed }: Prefixes<AddressSet>, (way, back)| {
         let whole = if asks { mixed.lacks_of_flow(back, End::Source) } else { Vec::new() };
         [
             near.of_version(),
@@ -78,7 +84,7 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
 /// Queues what was rewritten to a packet from near to far.
 pub(super) fn taken(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
     let mut rules = Vec::new();
-    for (near, far, mixed) in sides(config.leads, PolicyDirection::Out) {
+    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Out) {
         let rewritten = [between(near, far), is_of_nat()].concat();
         let whole = if asks { mixed.lacks_destination() } else { Vec::new() };
         rules.push([rewritten.clone(), whole, vec![jump(queue_of(true))]].concat());

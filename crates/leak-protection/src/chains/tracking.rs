@@ -8,8 +8,12 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, admitted, all_sides, between, outbound, quoting};
-use crate::{Config, tracked::Tracked};
+use super::{
+    admitted, outbound,
+    parts::{Chain, all_sides, between},
+    quoting,
+};
+use crate::{config::Config, sets::Prefixes, tracked::Tracked};
 
 /// `NF_IP_PRI_RAW`: behind where fragments are put together, ahead of conntrack.
 const RAW: i32 = -300;
@@ -76,7 +80,7 @@ fn tunnels(ports: &[u16], at: u32) -> Vec<Vec<Expression>> {
 fn asked_alone(config: &Config) -> Vec<Vec<Expression>> {
     let accept = |error| [error, vec![verdict(ACCEPT)]].concat();
     let mut rules: Vec<_> = quoting::errors().map(accept).collect();
-    for (near, far, mixed) in all_sides(config.leads) {
+    for Prefixes { near, far, mixed } in all_sides(config.leads) {
         for (from, to) in [(near, far), (far, near)] {
             for is_mixed in [mixed.has_source(), mixed.has_destination()] {
                 rules.push([between(from, to), is_mixed, vec![verdict(ACCEPT)]].concat());

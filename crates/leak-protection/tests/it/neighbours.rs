@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use convoy_leak_protection::{
-    Config, Lead, LeakProtection, Policy, PolicyProtection, PrefixSets, Sides, Verdict,
+    Config, Lead, LeakProtection, Policy, PrefixSets, Sides, SitePolicies, Verdict,
 };
 
 use crate::world::{Door, SIGN, World, raise};
@@ -31,9 +31,11 @@ fn sites(near: &str, far: &str) -> PrefixSets {
     PrefixSets { policies: vec![Sides { near, far }], ..PrefixSets::default() }
 }
 
-fn daemons(world: &World, local: &str, remote: &str) -> PolicyProtection {
+fn daemons(world: &World, local: &str, remote: &str) -> LeakProtection {
     let config = Config { leads: Lead::ByMark, ..world.config() };
-    let mut protection = raise(|| world.gateway.run(|| PolicyProtection::raise(config.clone())));
+    let mut protection = raise(|| {
+        world.gateway.run(|| LeakProtection::raise(config.clone(), SitePolicies::default()))
+    });
     let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
     let verdict = Verdict::Protect;
     let policy = Policy { local, remote, is_whole: true, verdict, way: None };
@@ -69,7 +71,7 @@ fn no_type_of_message_leaves_for_a_protected_network() {
     assert_eq!(heard(&world, &mut tun), []);
     // Nobody answers what is asked.
     let mixed = sets().sides().far;
-    site.set(PrefixSets { mixed, ..sets() }).unwrap();
+    let _ = site.set(PrefixSets { mixed, ..sets() }).unwrap();
     assert_eq!(heard(&world, &mut tun), []);
     drop(site);
     let _daemons = daemons(&world, NEAR, FAR);

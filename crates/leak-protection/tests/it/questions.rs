@@ -363,7 +363,7 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
             *gateway.model.lock().unwrap() = model.clone();
             protection = world.gateway.run(|| LeakProtection::raise(config(), sets)).unwrap();
         } else {
-            protection.set(sets).unwrap();
+            let _ = protection.set(sets).unwrap();
             *gateway.model.lock().unwrap() = model.clone();
             protection.forget_answers().unwrap();
         }

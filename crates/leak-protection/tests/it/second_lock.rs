@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use convoy_host::LinkName;
 use convoy_leak_protection::{
-    Config, Drops, Lead, LeakProtection, PolicyProtection, PrefixSets, Repaired, Sides, take_away,
+    Config, Drops, Lead, LeakProtection, PrefixSets, Repaired, Sides, SitePolicies, take_away,
 };
 use ipnet::IpNet;
 
@@ -81,7 +81,7 @@ fn nothing_leaves_without_a_gateway_and_without_its_table() {
         // The next life closes what it protects alone, and leaves nothing.
         let mut protection = raise(&world, &world.config(), &PrefixSets::default());
         assert!(world.leaves(&senders(&world)[1], "10.2.0.9"));
-        protection.set(sets.clone()).unwrap();
+        let _ = protection.set(sets.clone()).unwrap();
         assert_eq!(protection.repair().unwrap(), Repaired::default(), "it follows each change");
         drop(protection);
         world.remove_table(&world.config());
@@ -98,7 +98,7 @@ fn what_is_asked_about_is_held_too() {
     let tun = world.tun();
     let asked = PrefixSets { mixed: nets(["10.2.0.0/24", "2001:db8:2::/64"]), ..site() };
     let mut protection = raise(&world, &world.config(), &site());
-    protection.set(asked).unwrap();
+    let _ = protection.set(asked).unwrap();
     assert_eq!(protection.repair().unwrap(), Repaired::default());
     end_and_flush(&world, protection, tun);
     // What the gateway itself sends to a mixed network is routed before anybody knows what it is.
@@ -166,7 +166,12 @@ fn daemons_policies_take_up_what_a_sites_lock_held() {
     let tun = world.tun();
     let protection = raise(&world, &world.config(), &site());
     end_and_flush(&world, protection, tun);
-    let raise = || PolicyProtection::raise(Config { leads: Lead::ByMark, ..world.config() });
+    let raise = || {
+        LeakProtection::raise(
+            Config { leads: Lead::ByMark, ..world.config() },
+            SitePolicies::default(),
+        )
+    };
     let mut protection = crate::world::raise(|| world.gateway.run(raise));
     assert!(protection.left().any(|net| net == "10.2.0.0/22".parse().unwrap()), "closed as before");
     assert!(!world.leaves(&senders(&world)[1], "10.2.0.9"));

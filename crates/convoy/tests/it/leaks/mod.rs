@@ -8,6 +8,7 @@ mod errors;
 mod faults;
 mod kills;
 mod nat;
+mod promises;
 mod removed;
 mod reverse_path;
 

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use convoy_leak_protection::{
-    Config, Lead, LeakProtection, Policies, Policy, PolicyProtection, PrefixSets, Sides, Verdict,
+    Config, Lead, LeakProtection, Policies, Policy, PrefixSets, Sides, SitePolicies, Verdict,
 };
 use ipnet::IpNet;
 
@@ -162,17 +162,12 @@ impl Drop for Answering {
     }
 }
 
-enum Standing {
-    Site(Box<LeakProtection>),
-    Daemons(Box<PolicyProtection>),
-}
-
 /// Leak protection, its policies, and who answers for them.
 pub(crate) struct Guard<'a> {
     world: &'a World,
     config: Config,
     spd: Arc<Mutex<Spd>>,
-    standing: Option<Standing>,
+    standing: Option<LeakProtection>,
     answering: Option<Answering>,
 }
 
@@ -213,16 +208,15 @@ impl<'a> Guard<'a> {
         spd.rules = rules;
         let (config, spd) = (self.config.clone(), spd.clone());
         let standing = self.world.gateway.run(move || match spd.mode {
-            Mode::Site => {
-                Standing::Site(Box::new(LeakProtection::raise(config, spd.sets()).unwrap()))
-            }
+            Mode::Site => LeakProtection::raise(config, spd.sets()).unwrap(),
             Mode::Daemons => {
-                let mut protection = PolicyProtection::raise(config).unwrap();
+                let mut protection =
+                    LeakProtection::raise(config, SitePolicies::default()).unwrap();
                 let shown: Vec<_> = spd.rules.iter().map(Rule::shown).collect();
                 let _ = protection.change(&shown, &[]).unwrap();
                 protection.settle().unwrap();
                 protection.forget_answers().unwrap();
-                Standing::Daemons(Box::new(protection))
+                protection
             }
         });
         self.standing = Some(standing);
@@ -232,16 +226,17 @@ impl<'a> Guard<'a> {
     pub(crate) fn change(&mut self, rules: Vec<Rule>, come: &[Rule], gone: &[Rule]) {
         let shown = |rules: &[Rule]| rules.iter().map(Rule::shown).collect::<Vec<_>>();
         let before = self.spd();
-        match self.standing.as_mut().unwrap() {
-            Standing::Site(protection) => {
+        let protection = self.standing.as_mut().unwrap();
+        match before.mode {
+            Mode::Site => {
                 // Closed for the policies of before and of now, until all know the new ones.
                 let after = Spd { rules, ..before.clone() };
-                protection.set(before.sets().union(&after.sets())).unwrap();
+                let _ = protection.widen(&after.sets().into()).unwrap();
                 *self.spd.lock().unwrap() = after.clone();
-                protection.set(after.sets()).unwrap();
+                let _ = protection.set(after.sets()).unwrap();
                 protection.forget_answers().unwrap();
             }
-            Standing::Daemons(protection) => {
+            Mode::Daemons => {
                 let closed = protection.change(&shown(come), &[]).unwrap().answers;
                 self.spd.lock().unwrap().rules = rules;
                 let opened = protection.change(&[], &shown(gone)).unwrap().answers;
@@ -255,10 +250,7 @@ impl<'a> Guard<'a> {
     /// Answers of before are believed no longer, as often.
     pub(crate) fn forget(&mut self, times: usize) {
         for _ in 0..times {
-            match self.standing.as_mut().unwrap() {
-                Standing::Site(protection) => protection.forget_answers().unwrap(),
-                Standing::Daemons(protection) => protection.forget_answers().unwrap(),
-            }
+            self.standing.as_mut().unwrap().forget_answers().unwrap();
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use convoy_leak_protection::{Policy, PolicyProtection, Verdict};
+use convoy_leak_protection::{LeakProtection, Policy, SitePolicies, Verdict};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, recv,
     sendto, setsockopt, socket, sockopt,
@@ -196,7 +196,8 @@ fn ike_esp_and_errors_about_them_come_in_though_everything_is_protected() {
         made.map(|(to, port)| Receiver::new(&world, &world.gateway, to, port)).collect::<Vec<_>>()
     };
     let (ike, others) = ([500, 4500, 4600].map(at), at(501));
-    let mut fence = world.gateway.run(|| PolicyProtection::raise(config).unwrap());
+    let mut fence =
+        world.gateway.run(|| LeakProtection::raise(config, SitePolicies::default()).unwrap());
     fence.add(&everything(["192.0.2.1/32", "2001:db8:0:2::1/128"]));
     for (port, receivers) in ike.iter().enumerate() {
         for receiver in receivers {
@@ -234,7 +235,7 @@ fn ike_esp_and_errors_about_them_come_in_though_everything_is_protected() {
 }
 
 #[track_caller]
-fn comes_to(fence: &mut PolicyProtection, refused: u64) {
+fn comes_to(fence: &mut LeakProtection, refused: u64) {
     let begun = Instant::now();
     while fence.refused() < refused && begun.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(1));

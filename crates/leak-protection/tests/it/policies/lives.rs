@@ -11,7 +11,7 @@ use std::{
 
 use convoy_host::LinkName;
 use convoy_leak_protection::{
-    Config, LeakProtectionError, Policy, PolicyProtection, Verdict, far as far_prefixes,
+    Config, LeakProtection, LeakProtectionError, Policy, SitePolicies, Verdict, far as far_prefixes,
 };
 use ipnet::IpNet;
 use nix::libc;
@@ -77,7 +77,9 @@ fn policies_that_are_taken_back_leave_closed_what_an_earlier_life_left() {
 fn nobody_takes_over_from_one_who_lives() {
     let Some(world) = World::new() else { return };
     let fence = raise(&world);
-    let error = world.gateway.run(|| PolicyProtection::raise(config(&world)).unwrap_err());
+    let error = world
+        .gateway
+        .run(|| LeakProtection::raise(config(&world), SitePolicies::default()).unwrap_err());
     assert_eq!(error, LeakProtectionError::Held { table: "convoy-convoy0".to_owned() });
     drop(fence);
     raise(&world).take_away().unwrap();
@@ -146,7 +148,7 @@ fn a_gateway_to_be_killed() {
     let up = Command::new("ip").args(["link", "set", "convoy0", "up"]).status().unwrap();
     assert!(up.success());
     let config = Config::new(LinkName::new("convoy0").unwrap());
-    let mut fence = PolicyProtection::raise(config).unwrap();
+    let mut fence = LeakProtection::raise(config, SitePolicies::default()).unwrap();
     fence.add(&far());
     fence.settle().unwrap();
     println!("{READY}");

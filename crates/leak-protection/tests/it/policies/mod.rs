@@ -14,7 +14,7 @@ mod second_lock;
 use std::net::{SocketAddr, UdpSocket};
 
 use convoy_leak_protection::{
-    Config, Drops, Finding, Lead, Look, Policy, PolicyProtection, Verdict, findings,
+    Config, Drops, Finding, Lead, LeakProtection, Look, Policy, SitePolicies, Verdict, findings,
 };
 use ipnet::IpNet;
 use nix::libc;
@@ -48,7 +48,7 @@ trait Counts {
     fn remove(&mut self, policies: &[Policy]);
 }
 
-impl Counts for PolicyProtection {
+impl Counts for LeakProtection {
     fn stopped(&mut self) -> u64 {
         let Drops { outbound, .. } = self.drops().unwrap().unwrap();
         outbound
@@ -79,8 +79,10 @@ fn far_host(sender: &Sender) -> &'static str {
     if sender.is_v4() { "10.2.0.9" } else { "2001:db8:2::9" }
 }
 
-fn raise(world: &World) -> PolicyProtection {
-    crate::world::raise(|| world.gateway.run(|| PolicyProtection::raise(config(world))))
+fn raise(world: &World) -> LeakProtection {
+    crate::world::raise(|| {
+        world.gateway.run(|| LeakProtection::raise(config(world), SitePolicies::default()))
+    })
 }
 
 /// Nothing of all senders leaves in clear for the far network.
@@ -236,7 +238,9 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
     let mut config = config(&world);
     // Bits outside of the mask say nothing.
     config.mark.value |= 0x10;
-    let mut fence = world.gateway.run(|| PolicyProtection::raise(config.clone()).unwrap());
+    let mut fence = world
+        .gateway
+        .run(|| LeakProtection::raise(config.clone(), SitePolicies::default()).unwrap());
     fence.add(&everything());
     for (to, any) in [("192.0.2.2", "0.0.0.0"), ("2001:db8:0:2::2", "[::]")] {
         let open = to.parse().unwrap();

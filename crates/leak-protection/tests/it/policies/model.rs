@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use convoy_leak_protection::{
-    Answered, Policies, Policy, PolicyDirection, PolicyProtection, Verdict,
+    Answered, LeakProtection, Policies, Policy, PolicyDirection, Verdict,
 };
 use ipnet::IpNet;
 
@@ -171,10 +171,10 @@ impl Drop for Answering {
 /// Some policies come, others go, and now and then the gateway is killed and begins anew.
 fn change(
     world: &World,
-    protection: PolicyProtection,
+    protection: LeakProtection,
     answering: &Answering,
     random: &mut impl FnMut(usize) -> usize,
-) -> PolicyProtection {
+) -> LeakProtection {
     let mut rules = answering.database.lock().unwrap().0.clone();
     let mut gone = Vec::new();
     while !rules.is_empty() && (rules.len() > 6 || random(3) == 0) {

@@ -2,7 +2,7 @@
 
 use std::{net::UdpSocket, time::Duration};
 
-use convoy_leak_protection::{PolicyProtection, Verdict};
+use convoy_leak_protection::{LeakProtection, Verdict};
 
 use super::{Counts as _, nearby, policy, raise};
 use crate::world::World;
@@ -54,7 +54,7 @@ fn nobody_comes_in_to_the_host_behind_another_source() {
     let outside = world.wire.run(|| UdpSocket::bind("10.2.0.9:0").unwrap());
     let open = world.wire.run(|| UdpSocket::bind("192.0.2.2:0").unwrap());
     let mut fence = raise(&world);
-    let first = |fence: &mut PolicyProtection| {
+    let first = |fence: &mut LeakProtection| {
         outside.send_to(b"clear", "10.1.0.1:7").unwrap();
         open.send_to(b"end", "10.1.0.1:7").unwrap();
         let mut bytes = [0; 10];

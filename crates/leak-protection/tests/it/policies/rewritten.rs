@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use convoy_leak_protection::{Policies, Policy, PolicyProtection, Verdict, others};
+use convoy_leak_protection::{LeakProtection, Policies, Policy, Verdict, others};
 
 use super::{Counts as _, config, policy, raise};
 use crate::world::{SIGN, Space, Tun, World, flows::packet};
@@ -160,7 +160,7 @@ fn near_and_far() -> [Policy; 2] {
 }
 
 /// Has NAT followed, as a gateway does that sees its rules; whether this kernel can.
-fn follow(world: &World, fence: &mut PolicyProtection) -> bool {
+fn follow(world: &World, fence: &mut LeakProtection) -> bool {
     assert!(world.gateway.run(|| others(&config(world)).unwrap().rewrite));
     match fence.follow_nat(true) {
         Ok(()) => true,

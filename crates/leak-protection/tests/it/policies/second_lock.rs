@@ -1,7 +1,7 @@
 //! Rules and routes that hold packets where marks lead when no gateway runs and the packet filter is empty, as after `nft
 //! flush ruleset`.
 
-use convoy_leak_protection::{PolicyProtection, Verdict, take_away};
+use convoy_leak_protection::{LeakProtection, Verdict, take_away};
 
 use super::{Counts as _, config, far_host, policy, raise};
 use crate::world::{Sender, Tun, World, senders};
@@ -16,7 +16,7 @@ fn mixed_host(sender: &Sender) -> &'static str {
 }
 
 /// The gateway has gone, and with it its interface; and somebody empties the packet filter.
-fn end_and_flush(world: &World, protection: PolicyProtection, tun: Tun) {
+fn end_and_flush(world: &World, protection: LeakProtection, tun: Tun) {
     drop(protection);
     drop(tun);
     world.remove_table(&config(world));

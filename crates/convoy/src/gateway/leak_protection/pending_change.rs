@@ -4,7 +4,7 @@ use convoy_control::xfrm::{Covered, Draft};
 use convoy_leak_protection::LeakProtectionError;
 use convoy_xfrm::{Errno, Refusal};
 
-use super::guard::Guard;
+use super::LeakProtection;
 
 /// The error where a kernel's number is not known.
 const EIO: Errno = Errno(5);
@@ -12,33 +12,37 @@ const EIO: Errno = Errno(5);
 /// Traffic that was closed for a policy that nobody knows yet.
 #[derive(Debug)]
 #[must_use = "what was closed stays so"]
-pub(super) struct Closing(Option<Covered>);
+pub(in crate::gateway) struct PendingChange(Option<Covered>);
 
-impl Closing {
+impl PendingChange {
     /// Closes what policies are to cover, and has answers forgotten that they, or those that go, may make wrong. Nothing is
-    /// answered meanwhile ([`Guard::pause`]), nor until they are in force.
-    pub(super) fn begin(guard: &mut Guard, draft: Draft) -> Result<Self, Refusal> {
+    /// answered meanwhile ([`LeakProtection::pause`]), nor until they are in force.
+    pub(in crate::gateway) fn begin(
+        protection: &mut LeakProtection,
+        draft: Draft,
+    ) -> Result<Self, Refusal> {
         let Draft { come, gone } = draft;
-        let closing = Self(come);
-        let closed = guard.follow(closing.0.as_slice(), &[]).or_else(|error| {
+        let pending = Self(come);
+        let closed = protection.follow(pending.0.as_slice(), &[]).or_else(|error| {
             // Somebody may have taken the packet filter's table away: then all is made anew.
-            guard.mend().map_err(|_| unprotected(&error))
+            protection.repair().map_err(|_| unprotected(&error))
         });
-        let closed = closed.and_then(|()| guard.forget_first(&gone).map_err(|e| believed(&e)));
-        let Err(refusal) = closed else { return Ok(closing) };
+        let closed = closed.and_then(|()| protection.forget_first(&gone).map_err(|e| believed(&e)));
+        let Err(refusal) = closed else { return Ok(pending) };
         tracing::error!("leak protection: {}", refusal.text);
-        let _ = closing.undo(guard);
+        // Whatever failed may have left something behind.
+        protection.note_failure();
+        pending.undo(protection);
         Err(refusal)
     }
 
-    /// The policy was refused: opens again; whether that went well.
-    pub(super) fn undo(self, guard: &mut Guard) -> bool {
-        let outcome = guard.take_back(self.0.as_slice()).and_then(|()| guard.forget());
-        outcome.inspect_err(|error| tracing::error!("leak protection: {error}")).is_ok()
+    /// The policy was refused: opens again.
+    pub(in crate::gateway) fn undo(self, protection: &mut LeakProtection) {
+        protection.attempt(|it| it.take_back(self.0.as_slice()).and_then(|()| it.forget()));
     }
 
     /// The policy is there.
-    pub(super) fn done(self) {}
+    pub(in crate::gateway) fn done(self) {}
 }
 
 /// Refusal of a policy whose packets cannot be kept from leaving in clear.

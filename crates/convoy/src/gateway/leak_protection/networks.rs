@@ -7,13 +7,8 @@ use convoy_host::IpNet;
 use convoy_leak_protection::{PrefixSets, Sides};
 use convoy_wire::{IpVersion, Prefix};
 
-use super::plan::finding;
-use super::routes;
-
-/// A prefix as the host's side writes it.
-pub(super) fn net(prefix: Prefix) -> Option<IpNet> {
-    IpNet::new(prefix.addr(), prefix.len()).ok()
-}
+use crate::gateway::plan::finding;
+use crate::gateway::routes::{net, routes};
 
 /// Prefixes that a site's policies protect. Where the local and the remote addresses of one overlap, as where both
 /// are everything, and `routes` lists networks, these say which of the remote ones are meant.

@@ -1,29 +1,29 @@
-//! The policies of a site file that also serves IKE daemons, as leak protection follows them beside those of daemons.
+//! The policies of a site file, as leak protection knows them.
 
 use std::collections::BTreeSet;
 
 use convoy_control::site::{Action, Finding, Policy as SitePolicy, Site, Upper};
-use convoy_host::IpNet;
-use convoy_leak_protection::{Config, Finding as Past, Lead, Policy, Verdict, would_ask};
+use convoy_host::{HostError, IpNet};
+use convoy_leak_protection::{
+    Config, Finding as Past, Lead, Look, Policy, PrefixSets, Sides, SitePolicies, Verdict, findings,
+};
 use convoy_wire::icmp::NEIGHBOUR_DISCOVERY;
 use convoy_wire::{IpVersion, Protocol};
 
-use super::near_and_far::{changes_name, meant, net, of_version};
-use super::{leaks, routes};
+use super::networks::{changes_name, meant, of_version, prefix_sets};
+use crate::gateway::routes::{net, routes};
 
-/// A site's policies, as leak protection has to know them.
-#[derive(Clone, Debug, Default)]
+/// A site's own policies, as leak protection has to know them.
+#[derive(Clone, Debug)]
 pub(super) struct OwnPolicies {
-    /// Traffic that they cover. A policy with several networks is several here.
-    covers: BTreeSet<Policy>,
-    /// Networks that are routed into the TUN interface.
-    routed: BTreeSet<IpNet>,
-    /// As look-ups find them, in order.
-    looked_up: Vec<SitePolicy>,
+    protected: SitePolicies,
+    /// The policies as look-ups find them, in order. None of a site without daemons: whatever is reloaded there may decide
+    /// otherwise.
+    looked_up: Option<Vec<SitePolicy>>,
 }
 
 impl OwnPolicies {
-    /// Policies of a site that serves daemons.
+    /// Policies of a site.
     ///
     /// # Errors
     /// Refuses policies that leak protection cannot hold, in words for people.
@@ -31,38 +31,78 @@ impl OwnPolicies {
         if site.plain.interface.contains('%') {
             return Err(Box::new(changes_name(site)));
         }
-        let covers = covers(site)?;
+        if site.xfrm.is_none() {
+            return Ok(Self::of_networks(prefix_sets(site)?));
+        }
+        let policies = covers(site)?;
         let is_peer = |network: &IpNet| {
             let mut peers = site.outbound.iter().map(|sa| sa.association.endpoints.remote);
             peers.any(|peer| network.contains(&peer))
         };
         // The host has a way of its own to a peer, and marks lead what is for it into the TUN interface.
         let routed = routes(site).into_iter().filter_map(net).filter(|network| !is_peer(network));
-        Ok(Self { covers, routed: routed.collect(), looked_up: looked_up(site) })
+        let protected = SitePolicies::Each { policies, routed: routed.collect() };
+        Ok(Self { protected, looked_up: Some(looked_up(site)) })
     }
 
-    pub(super) const fn covers(&self) -> &BTreeSet<Policy> {
-        &self.covers
+    /// No policies, as of a site that does without leak protection.
+    pub(super) fn none() -> Self {
+        Self::of_networks(PrefixSets::default())
     }
 
-    pub(super) const fn routed(&self) -> &BTreeSet<IpNet> {
-        &self.routed
+    const fn of_networks(sets: PrefixSets) -> Self {
+        Self { protected: SitePolicies::Networks(sets), looked_up: None }
     }
 
-    /// True if there are none that hold anything.
-    pub(super) fn hold_nothing(&self) -> bool {
-        self.covers.iter().all(|policy| policy.verdict == Verdict::Bypass)
+    pub(super) const fn protected(&self) -> &SitePolicies {
+        &self.protected
     }
 
-    /// True if look-ups find the same as with others.
+    /// True if they hold something.
+    pub(super) fn protect_something(&self) -> bool {
+        match &self.protected {
+            SitePolicies::Networks(sets) => !sets.policies.is_empty(),
+            SitePolicies::Each { policies, .. } => policies.iter().any(Policy::holds),
+        }
+    }
+
+    /// True if their effects are worth telling: those of a site with daemons may have none.
+    pub(super) fn are_described(&self) -> bool {
+        matches!(self.protected, SitePolicies::Networks(_)) || self.protect_something()
+    }
+
+    /// True if look-ups are known to find the same as with others.
     pub(super) fn decide_as(&self, other: &Self) -> bool {
-        self.looked_up == other.looked_up
+        self.looked_up.is_some() && self.looked_up == other.looked_up
     }
 
     /// Networks of those that hold: near and far ones.
-    fn sides(&self) -> [BTreeSet<IpNet>; 2] {
-        let holding = || self.covers.iter().filter(|policy| policy.verdict != Verdict::Bypass);
-        [holding().map(|policy| policy.local).collect(), holding().map(|it| it.remote).collect()]
+    pub(super) fn sides(&self) -> Sides {
+        match &self.protected {
+            SitePolicies::Networks(sets) => sets.sides(),
+            SitePolicies::Each { policies, .. } => {
+                let holding = || policies.iter().filter(|policy| policy.holds());
+                let near = holding().map(|policy| policy.local).collect();
+                Sides { near, far: holding().map(|policy| policy.remote).collect() }
+            }
+        }
+    }
+
+    /// Routes and rules of this host that lead what they protect past the TUN interface.
+    ///
+    /// # Errors
+    /// Fails if the host cannot be looked at.
+    pub(super) fn leads_past(&self, config: &Config) -> Result<Vec<Past>, HostError> {
+        // Where the kernel asks, rules lead to tables of their own, ahead of the main one.
+        let leads = if self.protected.ask() { Lead::ByMark } else { config.leads };
+        let config = Config { leads, ..config.clone() };
+        let far: Vec<_> = match &self.protected {
+            SitePolicies::Networks(sets) => sets.routed.iter().copied().collect(),
+            SitePolicies::Each { .. } => self.sides().far.into_iter().collect(),
+        };
+        let mut found = findings(&Look::around(&config, &[])?, &config, &far);
+        found.retain(Past::leads_past);
+        Ok(found)
     }
 }
 
@@ -126,49 +166,10 @@ fn looked_up(site: &Site) -> Vec<SitePolicy> {
     site.deciding_policies().map(plain).collect()
 }
 
-/// Obstacle to raising leak protection of a site's own policies, as far as its file tells.
-pub(super) fn unprotectable(site: &Site) -> Option<Box<Finding>> {
-    OwnPolicies::of(site).err()
-}
-
-/// True if the kernel asks about packets of a site's own policies, as far as its file tells.
-pub(super) fn will_ask(site: &Site) -> bool {
-    let would_ask = |own: OwnPolicies| would_ask(&own.covers.into_iter().collect::<Vec<_>>());
-    OwnPolicies::of(site).is_ok_and(would_ask)
-}
-
-/// Effects that leak protection would have for a site's own policies, in words; nothing where it would have none.
-pub(super) fn describe(site: &Site) -> Option<String> {
-    let own = OwnPolicies::of(site).ok().filter(|own| !own.hold_nothing())?;
-    let [near, far] = own.sides();
-    let config = leaks::config(site).ok()?;
-    let mut words = format!(
-        "mark packets from {} to {}, so that they go into {}, and drop what does not, also after its end \
-         (nf_tables, table inet {})",
-        leaks::networks(&near),
-        leaks::networks(&far),
-        site.plain.interface,
-        config.table()
-    );
-    if will_ask(site) {
-        words += &leaks::asks_in_words(&config, "what policies tell apart");
-    }
-    Some(words)
-}
-
-/// Rules of this host that lead what a site's own policies protect past its TUN interface.
-pub(super) fn leads_past(site: &Site) -> Vec<Past> {
-    let (Ok(own), Ok(config)) = (OwnPolicies::of(site), leaks::config(site)) else {
-        return Vec::new();
-    };
-    let [_, far] = own.sides();
-    let far: Vec<_> = far.into_iter().collect();
-    leaks::past(&Config { leads: Lead::ByMark, ..config }, &far)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::near_and_far::tests::site_with;
+    use super::super::networks::tests::site_with;
+    use super::super::{describe_protection, unprotectable, will_ask};
     use super::*;
 
     fn site(plain: &str, policies: &[&str]) -> Site {
@@ -190,7 +191,8 @@ mod tests {
             let Policy { local, remote, is_whole, verdict, .. } = policy;
             format!("{verdict:?}{} {local} {remote}", if *is_whole { "+" } else { "" })
         };
-        own.covers.iter().map(words).collect()
+        let SitePolicies::Each { policies, .. } = own.protected() else { panic!("{own:?}") };
+        policies.iter().map(words).collect()
     }
 
     #[test]
@@ -224,7 +226,7 @@ mod tests {
     fn everything_is_all_but_the_near_side_and_links() {
         let one = protect("\"10.1.0.0/24\"", "\"0.0.0.0/0\"", "");
         let own = OwnPolicies::of(&site("", &[&one])).unwrap();
-        let [near, far] = own.sides();
+        let Sides { near, far } = own.sides();
         assert_eq!(near.len(), 1);
         let is_far = |address: &str| {
             let address: std::net::IpAddr = address.parse().unwrap();
@@ -265,8 +267,8 @@ mod tests {
         };
         assert!(!will_ask(&site("", &[&one, &free("\"133-137\"")])));
         assert!(will_ask(&site("", &[&one, &free("128")])));
-        let said = describe(&site("", &[&one, &free("128")])).unwrap();
+        let said = describe_protection(&site("", &[&one, &free("128")])).unwrap();
         assert!(said.contains("2001:db8:2::/48") && said.contains("; ask about"), "{said}");
-        assert_eq!(describe(&site("", &[&free("128")])), None);
+        assert_eq!(describe_protection(&site("", &[&free("128")])), None);
     }
 }

@@ -1,0 +1,91 @@
+//! Leak protection that stands, whoever raised it.
+
+use convoy_host::LinkName;
+use convoy_netlink::nft::Cover;
+use ipnet::IpNet;
+
+use crate::{
+    config::{Config, Lead},
+    error::LeakProtectionError,
+    ranges::prefixes,
+    routes::Routes,
+    rules::Rules,
+    second_lock::SecondLock,
+    sets::{self, Prefixes},
+    table::{self, Table},
+};
+
+/// Removes the routes and `ip rule`s alone, which another kind of protection does not need.
+///
+/// # Errors
+/// [`LeakProtectionError`]; some may still be there then.
+pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
+    let mut routes = Routes::open(&config)?;
+    let mut rules = Rules::open(&config)?;
+    let [of_marks, of_interface] = [Lead::ByMark, Lead::ByDestination]
+        .map(|leads| SecondLock::open(&Config { leads, ..config.clone() }));
+    let are_anothers = match Table::open(config).and_then(|mut table| table.is_marked_by_another())
+    {
+        Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
+        outcome => outcome?,
+    };
+    if !are_anothers {
+        rules.remove()?;
+        of_marks?.remove()?;
+    }
+    of_interface?.remove()?;
+    routes.leave_tables(are_anothers);
+    routes.remove()
+}
+
+/// Interfaces around which leak protection stands, in the calling thread's network namespace.
+///
+/// # Errors
+/// [`LeakProtectionError`] when there is no packet filter, or this process may not look.
+pub fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
+    table::interfaces()
+}
+
+/// Ends leak protection around an interface, in the calling thread's network namespace: packets go where routes
+/// lead, in clear. Whether there was any.
+///
+/// # Errors
+/// [`LeakProtectionError`]; some of it may still stand then.
+pub fn take_away(config: Config) -> Result<bool, LeakProtectionError> {
+    let stood = match Table::open(config.clone()).and_then(|mut table| table.remove()) {
+        // Without a packet filter there is no table.
+        Err(LeakProtectionError::Unsupported(_)) => false,
+        outcome => outcome?,
+    };
+    remove_routes(config).map(|()| stood)
+}
+
+/// The far prefixes of leak protection that stands around an interface, in the calling thread's network namespace.
+///
+/// # Errors
+/// As [`stands`].
+pub fn far(config: Config) -> Result<Vec<IpNet>, LeakProtectionError> {
+    let present = Table::open(config)?.present()?.unwrap_or_default();
+    let of = |(is_v4, Prefixes { far, .. }): (bool, &Prefixes<Cover>)| -> Vec<IpNet> {
+        far.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
+    };
+    Ok(present.out.both().map(of).concat())
+}
+
+/// True if leak protection that stands around an interface asks about some packets, in the calling thread's network
+/// namespace.
+///
+/// # Errors
+/// As [`stands`].
+pub fn asks(config: Config) -> Result<bool, LeakProtectionError> {
+    let covers = Table::open(config)?.present()?.unwrap_or_default();
+    Ok(sets::asks(covers.each_ref()))
+}
+
+/// True if leak protection stands around an interface, in the calling thread's network namespace.
+///
+/// # Errors
+/// [`LeakProtectionError`] when there is no packet filter, or this process may not look.
+pub fn stands(config: Config) -> Result<bool, LeakProtectionError> {
+    Ok(Table::open(config)?.present()?.is_some())
+}
