@@ -68,7 +68,7 @@ pub struct Faults {
     pub removed: u32,
     /// Of so many in 100,000 requests the queue says that it is full.
     pub full: u32,
-    /// True if the host hears that the device is gone.
+    /// True if the host learns that the device is gone.
     pub tells: bool,
     /// Nanoseconds after its first job at which the device stops, once, until it begins anew.
     pub stall_at: Option<u64>,

@@ -189,9 +189,9 @@ pub fn longest_inner(sa: &OutboundSpec) -> Option<usize> {
 /// The largest outer packet that the SA's path takes now, in bytes.
 #[must_use]
 pub fn path_mtu(sa: &OutboundSpec) -> usize {
-    // 0: its worker has not heard anything of the path yet.
-    let heard = usize::try_from(sa.counters.path_mtu.get()).ok().filter(|mtu| *mtu > 0);
-    heard.unwrap_or_else(|| sa.path_mtu.into())
+    // 0: its worker has no MTU of the path yet.
+    let learnt = usize::try_from(sa.counters.path_mtu.get()).ok().filter(|mtu| *mtu > 0);
+    learnt.unwrap_or_else(|| sa.path_mtu.into())
 }
 
 /// Bytes of a payload with all that the protocol puts around it, and the longest payload within a room.

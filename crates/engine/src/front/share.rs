@@ -72,7 +72,7 @@ pub(super) struct Share {
     load: WorkerLoad,
     /// Conclusions from the load for this turn.
     judgement: Judgement,
-    /// Activity that the load has not heard of yet.
+    /// Activity that the load has not been told of yet.
     report: Report,
     /// The time of the turn.
     turn: u64,

@@ -94,7 +94,7 @@ impl Mappings {
     /// Tells events until `tell` takes no more; what it did not take stays for the next time.
     pub(super) fn tell(&mut self, sas: &Slab<InboundSa>, tell: &mut impl FnMut(Event) -> bool) {
         while let Some(&Moved { slot, epoch, from }) = self.waiting.last() {
-            // An SA that has changed since may have heard of it.
+            // An SA that has changed since may have been told of it.
             if let Some(sa) = sas.get(slot).filter(|sa| sa.epoch == epoch)
                 && !tell(Event::Mapping { sa: sa.id(SaSlot(slot)), from })
             {
