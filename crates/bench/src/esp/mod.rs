@@ -17,6 +17,7 @@ pub mod cores;
 pub mod goal;
 pub mod measure;
 pub mod report;
+mod results;
 pub mod rig;
 pub mod site;
 pub mod soak;
