@@ -6,6 +6,7 @@ pub mod between;
 pub mod class;
 pub mod contender;
 pub mod convoy;
+pub mod cores;
 pub mod dpdk;
 pub mod engine;
 pub mod esp;

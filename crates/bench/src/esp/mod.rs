@@ -13,7 +13,6 @@
 pub mod alone;
 pub mod beside;
 pub mod books;
-pub mod cores;
 pub mod goal;
 pub mod measure;
 pub mod report;

@@ -3,12 +3,12 @@
 use convoy_ipsec::pipeline::Stage;
 
 use super::beside::{Beside, Ways};
-use super::cores::Cores;
 use super::goal::{self, Figure};
 use super::measure::{DirectionCost, Point};
 use super::report::Report;
 use super::soak::Soak;
 use super::workers::Rate;
+use crate::cores::Cores;
 use crate::mix::Sizes;
 use crate::results::build::Draft;
 use crate::results::fields::Fields;

@@ -200,7 +200,7 @@ impl Gateway {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::esp::cores::Cores;
+    use crate::cores::Cores;
     use crate::forward::model::Counted;
     use convoy_crypto::Cpu;
 

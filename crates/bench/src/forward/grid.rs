@@ -310,7 +310,7 @@ fn per_packet(counts: LinkCounts) -> Option<PerPacket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::esp::cores::Cores;
+    use crate::cores::Cores;
     use crate::forward::search::PACKETS;
     use crate::results::LeftOut;
     use convoy_crypto::Cpu;

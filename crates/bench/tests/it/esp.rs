@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::esp::measure::{DirectionCost, measure};
 use convoy_bench::esp::rig::{Rig, RigError, Task};
 use convoy_bench::esp::site::Shape;

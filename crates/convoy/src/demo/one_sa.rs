@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::esp::rig::Task;
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::workers::{Division, ROUNDS, Rate, rates};

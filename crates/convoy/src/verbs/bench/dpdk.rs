@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use convoy_bench::cores::Cores;
 use convoy_bench::dpdk::SIZES_MAX;
 use convoy_bench::dpdk::contest::Peer;
 use convoy_bench::dpdk::options::Driver;
 use convoy_bench::dpdk::program::{Program, RunError};
 use convoy_bench::dpdk::report::Report;
 use convoy_bench::dpdk::rounds::{Findings, Plan, RoundsError, measure};
-use convoy_bench::esp::cores::Cores;
 use convoy_bench::results::LeftOut;
 use convoy_bench::results::head::Head;
 use convoy_bench::suite;

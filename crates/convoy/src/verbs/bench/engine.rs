@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
+use convoy_bench::cores::Cores;
 use convoy_bench::engine::line::there_and_back;
 use convoy_bench::engine::measure::{Load, PacketSize, measure};
 use convoy_bench::engine::report::{FAR, Report, crossings, fits};
 use convoy_bench::engine::trials::{rekeys, stall};
-use convoy_bench::esp::cores::Cores;
 use convoy_bench::maker::Maker;
 use convoy_bench::results::LeftOut;
 use convoy_bench::results::head::Head;

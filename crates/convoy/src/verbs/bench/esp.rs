@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use convoy_bench::cores::Cores;
 use convoy_bench::esp::beside::{self, Member};
-use convoy_bench::esp::cores::Cores;
 use convoy_bench::esp::goal;
 use convoy_bench::esp::measure::measure;
 use convoy_bench::esp::report::{self, Report};

@@ -1,7 +1,7 @@
 //! `convoy bench forward`: how many packets a second one core passes without losing them, and how long they take.
 
 use clap::Args;
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::forward::grid::{self, ForwardError};
 use convoy_bench::forward::plan::{ALLOWED, Engine, Plan, SEARCHES, Subject};
 use convoy_bench::forward::point::Findings;

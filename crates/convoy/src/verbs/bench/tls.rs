@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use convoy_bench::class::Class;
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::libssl::LibSsl;
 use convoy_bench::peer::openssl::Libcrypto;
