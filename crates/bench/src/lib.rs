@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod between;
+pub mod chart;
 pub mod class;
 pub mod contender;
 pub mod convoy;

@@ -1,12 +1,12 @@
 //! F4 to F6: AES-GCM through many tunnels on many cores.
 
 use super::Experiment;
-use super::chart::{
-    Axis, Bar, Bars, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number,
-};
 use super::one_tunnel::{FRAME, NULL, PORTABLE, megabits};
 use super::page::{Goals, Headlines, command, left_out};
 use super::points::{count, fact, text, times};
+use crate::chart::{
+    Axis, Bar, Bars, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number,
+};
 use crate::results::{CONVOY, Point, Results};
 
 /// The step with all engines.

@@ -3,7 +3,6 @@
 //! An [`Experiment`] has the figures of one study, and [`steps`](plan::steps) that measure them, each a command of `convoy bench`.
 //! Results of the commands are put together ([`merge`]), kept in one file, and drawn from it alone.
 
-pub mod chart;
 mod dpdk;
 mod gateways;
 mod look_aside;

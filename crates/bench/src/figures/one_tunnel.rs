@@ -1,9 +1,9 @@
 //! F1 to F3: AES-GCM through one tunnel on one core.
 
 use super::Experiment;
-use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use super::page::{Goals, command, left_out};
 use super::points::{convoy, count, fact, ratio, sorted, text, times};
+use crate::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use crate::results::{CONVOY, Name, Point, Results};
 use crate::stats;
 

@@ -1,10 +1,10 @@
 //! The page of a report: what stands on top, and all figures.
 
-use super::chart::{Figure, Value, Verdict, number};
 use super::points::spread;
 use super::{
     Experiment, Id, gateways, look_aside, many_tunnels, merge, multi_buffer, one_tunnel, web_server,
 };
+use crate::chart::{Figure, Value, Verdict, number};
 use crate::html;
 use crate::results::{LeftOut, Results};
 

@@ -4,7 +4,7 @@
 use super::canvas::{Anchor, Canvas, Size, group, path, rectangle, text_width, told, wrapped};
 use super::look::Look;
 use super::scale::{Marks, drawable, short};
-use crate::figures::chart::{Bars, Scale, Value, number};
+use crate::chart::{Bars, Scale, Value, number};
 
 /// Thickness of a bar.
 const THICK: f64 = 14.0;

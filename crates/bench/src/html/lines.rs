@@ -3,7 +3,7 @@
 use super::canvas::{self, Anchor, Canvas, Size, text_width};
 use super::look::Look;
 use super::scale::{Marks, drawable, is_drawable};
-use crate::figures::chart::{Axis, Line, Lines, Value, number};
+use crate::chart::{Axis, Line, Lines, Value, number};
 
 /// From the upper edge of the drawing to the greatest mark.
 const ABOVE: f64 = 10.0;

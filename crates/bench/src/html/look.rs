@@ -4,7 +4,7 @@
 use svg::node::element::{Circle, Element, Path};
 
 use super::canvas::{self, Size};
-use crate::figures::chart::{Figure, Kind, Role};
+use crate::chart::{Figure, Kind, Role};
 
 /// Role and rank of a series, which decide how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ fn names(kind: &Kind) -> Vec<(&str, Role)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::chart::{Axis, Bar, Bars};
+    use crate::chart::{Axis, Bar, Bars};
 
     fn chart(names: &[(&str, Role)]) -> Kind {
         let bar = |(name, role): &(&str, Role)| Bar {
@@ -199,8 +199,7 @@ mod tests {
             chart(&[("a", Role::Peer), ("b", Role::Peer), ("c", Role::Convoy)]),
             chart(&[("b", Role::Peer)]),
         ];
-        let charts =
-            kinds.map(|kind| crate::figures::chart::Chart { heading: String::new(), kind });
+        let charts = kinds.map(|kind| crate::chart::Chart { heading: String::new(), kind });
         let figure = Figure {
             id: String::new(),
             title: String::new(),

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use super::canvas::{self, Anchor, Canvas, Size, text_width, wrapped};
 use super::look::Look;
-use crate::figures::chart::{Polygon, Radar};
+use crate::chart::{Polygon, Radar};
 
 /// Rings, at even shares of the best.
 const RINGS: usize = 4;
