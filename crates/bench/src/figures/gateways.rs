@@ -1,7 +1,9 @@
 //! F13: whole gateways beside each other.
 
 use super::Experiment;
-use super::page::{Goals, Headlines, command, left_out};
+use super::goals::Goals;
+use super::headline::Headlines;
+use super::merge::{command, left_out};
 use super::points::{names, ratio, text, times};
 use crate::chart::{Axis, Bar, Bars, Chart, Figure, Kind, Role, Value, number};
 use crate::results::fields::Value as Field;

@@ -1,6 +1,6 @@
 //! F9 to F12: software beside a look-aside device.
 
-use super::page::{command, left_out};
+use super::merge::{command, left_out};
 use super::points::{convoy, count, distinct, fact, sorted, text, times};
 use super::{Experiment, dpdk};
 use crate::chart::{

@@ -5,6 +5,8 @@
 
 mod dpdk;
 mod gateways;
+mod goals;
+pub mod headline;
 mod look_aside;
 mod many_tunnels;
 pub mod merge;

@@ -1,7 +1,8 @@
 //! F14 to F16: a web server.
 
 use super::Experiment;
-use super::page::{Goals, command, left_out};
+use super::goals::Goals;
+use super::merge::{command, left_out};
 use super::points::{count, distinct, fact, names, per, sorted, text, times};
 use crate::chart::{
     Axis, Bar, Bars, Chart, Dot, Figure, Kind, Line, Lines, Role, Scale, Studied, Value, number,
