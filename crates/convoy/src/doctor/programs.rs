@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Check, Patient};
+use super::check::{Check, Patient};
 use crate::exit::describe;
 use crate::preload::{Listener, find_library, probe};
 
@@ -273,8 +273,8 @@ fn units(root: &Path) -> Check {
 mod tests {
     use socket2::{Domain, SockAddr, Socket, Type};
 
-    use super::super::Level;
     use super::*;
+    use crate::doctor::check::Level;
 
     /// Of a host where the control socket tells nothing.
     fn patient(socket: Option<PathBuf>) -> Patient<'static> {
