@@ -17,7 +17,7 @@ use convoy_lab::{
 };
 use tempfile::TempDir;
 
-use super::{IkeArgs, Peers};
+use super::args::{IkeArgs, Peers};
 use crate::demo::engine;
 use crate::demo::folder::Folder;
 use crate::demo::gateways::Gateway;
