@@ -32,7 +32,7 @@ pub use tls_records::{HELP as TLS_RECORDS_HELP, TlsRecordsArgs};
 /// The suites of the field's studies, which benches of pipelines and engines measure by default.
 const SUITES: &str = "aes-128-gcm-16,aes-128-cbc+hmac-sha1-96";
 
-pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     match &args.what {
         BenchWhat::Compare(args) => compare::run(args),
         BenchWhat::Crypto(args) if args.stream => crypto_stream::run(args),
