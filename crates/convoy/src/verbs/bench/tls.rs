@@ -29,7 +29,7 @@ use convoy_crypto::Cpu;
 use convoy_openssl::stats::{Counter, Counts};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::print_json;
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -275,7 +275,7 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
     let go_on = || !interrupt.is_set();
     let outcome = study(&mut hub, &stage, &plan, &mut report.findings, &go_on, &mut tell);
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else {
         output::print(&report.text(output::table))?;
     }
