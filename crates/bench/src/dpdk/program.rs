@@ -94,7 +94,7 @@ impl Program {
     #[must_use]
     pub fn devices(path: Option<&Path>) -> Self {
         let mend = "install it (Debian and Ubuntu: apt install dpdk librte-meta-crypto), or name it with --program PATH";
-        Self::new(path.unwrap_or(Path::new(DEVICES)), DEVICES, mend)
+        Self::new(path.unwrap_or_else(|| Path::new(DEVICES)), DEVICES, mend)
     }
 
     /// The program at `path`, with words on the way to get it.

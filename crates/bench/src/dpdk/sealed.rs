@@ -104,7 +104,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sealed.pcap");
         fs::write(&path, capture(packets)).unwrap();
-        let mut pool = Arena::map(1024, FrameSize::K2).unwrap().pool();
+        let mut pool = Arena::map(1024, FrameSize::for_packet(1500)).unwrap().pool();
         check(&path, "aes-128-gcm-16".parse().unwrap(), &[64, 1420], &mut pool)
     }
 

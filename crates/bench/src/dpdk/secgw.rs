@@ -131,9 +131,10 @@ pub fn windows(text: &str, count: usize) -> Result<Vec<f64>, String> {
     let windows = rows.map(window).collect::<Result<Vec<f64>, _>>()?;
     match windows.len() {
         found if found == count => Ok(windows),
-        0 => Err(format!(
+        0 => Err(
             "it timed no windows: build it with interop/secgw/build.sh, which adds that to its source"
-        )),
+                .to_owned(),
+        ),
         other => Err(format!("it timed {other} windows instead of {count}")),
     }
 }
