@@ -12,7 +12,7 @@ use convoy_bench::esp::rig::{RigError, Task};
 use convoy_bench::esp::site::{POLICIES_MAX, Shape};
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
-use convoy_bench::esp::workers::{Division, ROUNDS, rates};
+use convoy_bench::esp::workers::{Division, ROUNDS, Runs, rates};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::results::head::Head;
@@ -221,10 +221,11 @@ fn step(
     let Some(Member { maker, .. }) = members.first() else { return Ok(Vec::new()) };
     if let Some(workers) = &args.workers {
         let most = workers.iter().copied().max().unwrap_or_default();
-        let team = (&workers[..], &plan.cpus[..]);
         let is_few = task.shape.sas < most.into() && matches!(maker, Maker::Tier(..));
         let division = if is_few { Division::Packets } else { Division::Sas };
-        let rates = rates(maker, task, division, team, (plan.time, args.rounds))?;
+        let Plan { time, cpus, .. } = plan;
+        let runs = Runs { workers, cpus, division, rounds: args.rounds, time: *time };
+        let rates = rates(maker, task, &runs)?;
         let errors = rates.iter().flat_map(|rate| rate.errors.clone()).collect();
         report.rates.extend(rates);
         return Ok(errors);
