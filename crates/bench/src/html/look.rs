@@ -65,7 +65,7 @@ impl Look {
         let shape = |points: &[(f64, f64)]| -> Path {
             let moved: Vec<_> =
                 points.iter().map(|(right, down)| (x + right * REACH, y + down * REACH)).collect();
-            canvas::path("marker", &moved, true)
+            canvas::polygon("marker", &moved)
         };
         Some(match (first + self.rank + self.rank / MARKERS) % MARKERS {
             0 => {
@@ -97,7 +97,7 @@ impl Look {
     /// A line with its marker, for a legend.
     pub(super) fn swatch(self) -> String {
         let mut group = canvas::group(&format!("series {}", self.class()));
-        group = group.add(canvas::path("line", &[(0.0, 7.0), (32.0, 7.0)], false));
+        group = group.add(canvas::polyline("line", &[(0.0, 7.0), (32.0, 7.0)]));
         if let Some(marker) = self.marker((16.0, 7.0)) {
             group = group.add(marker);
         }
