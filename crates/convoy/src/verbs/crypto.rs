@@ -20,7 +20,7 @@ use crate::output;
 #[cfg(feature = "provider")]
 use crate::verbs::openssl_conf::offered::Offered;
 use args::CryptoVerb;
-pub use args::{CryptoArgs, HELP};
+pub(crate) use args::{CryptoArgs, HELP};
 use drivers::DriverRow;
 
 #[derive(Serialize)]

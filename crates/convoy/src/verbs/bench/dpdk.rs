@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 
 /// The help of `convoy bench dpdk`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench dpdk                                # AES-GCM and AES-CBC with HMAC, 15 rounds: half a minute
   convoy bench dpdk --quick --json > dpdk.json     # three sizes and five rounds: some seconds

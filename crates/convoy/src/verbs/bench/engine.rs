@@ -25,7 +25,7 @@ use crate::gateway::devices;
 use crate::output;
 
 /// Text behind the options in `convoy bench engine --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench engine                              # one core alone, and with a thread beside it
   convoy bench engine --engine pool --sizes 64,1420 --suite aes-128-gcm-16

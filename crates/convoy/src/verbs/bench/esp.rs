@@ -28,7 +28,7 @@ use crate::exit::{Exit, Stop};
 use crate::output;
 
 /// Text behind the options in `convoy bench esp --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench esp                                 # the figures to reach, and whether they are
   convoy bench esp --sizes 64,128,256,512,1024,1454 --sas 1,16,64 --json > esp.json

@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 
 /// Text behind the options in `convoy bench forward --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench forward --quick                 # a part of the grid, one search each: about a minute
   convoy bench forward --json > forward.json   # all of it, within eight minutes

@@ -36,7 +36,7 @@ use crate::output;
 use crate::verbs::openssl_conf::module;
 
 /// Text behind the options in `convoy bench tls --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench tls --quick                     # a part of the grid, within three minutes
   convoy bench tls --json > tls.json           # all of it, within half an hour on two processors

@@ -22,7 +22,7 @@ use crate::output;
 use crate::verbs::openssl_conf::{module, offered::Offered};
 
 /// Text behind the options in `convoy bench tls-records --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench tls-records                          # every call, half a minute
   convoy bench tls-records --quick                  # less exact, a few seconds

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use crate::verbs::ask::{AskArgs, Target};
 
 /// Text behind the options in `--help`.
-pub const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Examples:
   convoy crypto
   convoy crypto 'rfc4106(gcm(aes))'                # the drivers of one algorithm
