@@ -3,9 +3,11 @@
 
 pub mod api;
 pub mod between;
+pub mod chart;
 pub mod class;
 pub mod contender;
 pub mod convoy;
+pub mod cores;
 pub mod dpdk;
 pub mod engine;
 pub mod esp;
@@ -16,6 +18,7 @@ pub mod gate;
 pub mod html;
 pub mod machine;
 pub mod maker;
+pub mod memory;
 pub mod mix;
 #[allow(unsafe_code)]
 pub mod peer;
@@ -27,5 +30,6 @@ pub mod run;
 pub mod stats;
 pub mod stream;
 pub mod suite;
+pub mod tiers;
 pub mod tls;
 pub mod workload;

@@ -7,7 +7,7 @@ use convoy_crypto::{Cpu, time_stamp};
 use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
-use crate::esp::cores::{self, Cores};
+use crate::cores::{self, Cores};
 
 /// The machine a result was measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,5 +1,7 @@
 //! Results as rows of text.
 
+mod results;
+
 use std::iter;
 
 use crate::between::Between;

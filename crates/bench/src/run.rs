@@ -13,7 +13,7 @@ use crate::convoy::Convoy;
 use crate::floor::Floor;
 use crate::mix::Sizes;
 use crate::peer::c;
-use crate::peer::ipsec_mb::{self, IpsecMb};
+use crate::peer::ipsec_mb::{self, Checks, IpsecMb};
 use crate::peer::linked::Linked;
 use crate::peer::openssl::{self, OpenSsl};
 use crate::results::CONVOY;
@@ -277,8 +277,8 @@ impl Lineup {
         let through_c = self.c_apis.iter().filter(|_| self.c_can_do_the_same(work.suite));
         all.extend(through_c.filter_map(|api| c::contender(self.tier, *api, work)));
         if let Some(library) = &self.ipsec_mb {
-            let with_checks = all.len() > 1;
-            all.extend(ipsec_mb::contenders(library, work, with_checks));
+            let checks = if all.len() > 1 { &Checks::ALL[..] } else { &[Checks::None] };
+            all.extend(ipsec_mb::contenders(library, work, checks));
         }
         if let Some(library) = &self.openssl {
             all.extend(openssl::contenders(library, work));

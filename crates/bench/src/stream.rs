@@ -1,5 +1,7 @@
 //! AES-GCM in parts, beside a burst of one.
 
+mod results;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

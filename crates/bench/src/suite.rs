@@ -9,6 +9,9 @@ const ESP_TRAILER: usize = 2;
 /// ESP aligns the end of its trailer to this.
 const ESP_ALIGN: usize = 4;
 
+/// The suites of the field's studies, which benches of pipelines and engines measure by default, as a command line has them.
+pub const STUDIED: &str = "aes-128-gcm-16,aes-128-cbc+hmac-sha1-96";
+
 /// Properties of every suite in ESP.
 pub trait Layout {
     /// Bytes of the explicit IV between ESP header and text: 0, 8 or 16.

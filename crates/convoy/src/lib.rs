@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
         eprintln!("convoy: {from}: {error}");
         return Exit::Usage.into();
     }
-    match verbs::run(cli.verb) {
+    match cli.verb.run() {
         Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("convoy: {}", exit::describe(&error));

@@ -105,8 +105,7 @@ impl Cryptodev {
                 }
             },
         };
-        let info =
-            shim.open(&name.0, settings.queues, JOBS, settings.sessions).map_err(failed)?;
+        let info = shim.open(&name.0, settings.queues, JOBS, settings.sessions).map_err(failed)?;
         shim.start_device(info.id).map_err(failed)?;
         Ok(Self(Arc::new(Device {
             shim,

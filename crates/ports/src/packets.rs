@@ -4,8 +4,8 @@ use std::error::Error;
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    Cpu, KeyMaterial, Lengths, Nonce, OpenKey, OpenNonce, OpenOp, SealKey, SealOp, SecretBytes, Suite,
-    Verdict, open_burst, seal_burst,
+    Cpu, KeyMaterial, Lengths, Nonce, OpenKey, OpenNonce, OpenOp, SealKey, SealOp, SecretBytes,
+    Suite, Verdict, open_burst, seal_burst,
 };
 
 /// Most packets in a burst.

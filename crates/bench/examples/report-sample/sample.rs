@@ -1,10 +1,10 @@
 //! The report. Its figures are what is hard to draw: many series, few values, none, long names, hostile ones.
 
-use convoy_bench::class::Class;
-use convoy_bench::figures::chart::{
+use convoy_bench::chart::{
     Axis, Bar, Bars, Chart, Dot, Figure, Kind, Line, Lines, Polygon, Quality, Radar, Role, Scale,
     Studied, Value, Verdict,
 };
+use convoy_bench::class::Class;
 use convoy_bench::html::{Headline, Report};
 use convoy_bench::machine::{Machine, PeerVersion};
 use convoy_bench::results::LeftOut;

@@ -11,6 +11,7 @@ pub mod options;
 pub mod printed;
 pub mod program;
 pub mod report;
+pub mod results;
 pub mod rounds;
 mod saturated;
 mod sealed;

@@ -178,7 +178,7 @@ mod tests {
     use convoy_crypto::Cpu;
 
     use super::*;
-    use crate::esp::cores::Cores;
+    use crate::cores::Cores;
 
     #[test]
     fn a_worker_passes_windows_of_packets_that_differ() {

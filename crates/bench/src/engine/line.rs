@@ -94,7 +94,7 @@ impl Game {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::esp::cores::Cores;
+    use crate::cores::Cores;
 
     #[test]
     fn a_line_travels_between_two_processors() {

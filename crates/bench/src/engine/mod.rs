@@ -3,4 +3,5 @@
 pub mod line;
 pub mod measure;
 pub mod report;
+mod results;
 pub mod trials;

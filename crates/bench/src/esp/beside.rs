@@ -67,10 +67,17 @@ pub struct Ways {
     pub inbound: Vec<f64>,
 }
 
+/// Cycles per packet of both directions in one round.
+#[derive(Clone, Copy)]
+struct Way {
+    outbound: f64,
+    inbound: f64,
+}
+
 impl Ways {
-    fn push(&mut self, (outbound, inbound): (f64, f64)) {
-        self.outbound.push(outbound);
-        self.inbound.push(inbound);
+    fn push(&mut self, way: Way) {
+        self.outbound.push(way.outbound);
+        self.inbound.push(way.inbound);
     }
 }
 
@@ -100,8 +107,7 @@ pub fn measure(members: &[Member], task: &Task, time: Duration) -> Result<Beside
             let at = (turn + number as usize) % rigs.len();
             let Some(rig) = rigs.get_mut(at) else { continue };
             let lap = rig.lap(number)?;
-            let each = |(cycles, packets): (u64, usize)| cycles as f64 / packets.max(1) as f64;
-            round.push((at, (each(lap.outbound), each(lap.inbound))));
+            round.push((at, Way { outbound: lap.outbound.each(), inbound: lap.inbound.each() }));
         }
         let by_itself = match (&mut alone, own.and_then(|at| rigs.get(at))) {
             (Some(alone), Some(rig)) => {
@@ -109,7 +115,7 @@ pub fn measure(members: &[Member], task: &Task, time: Duration) -> Result<Beside
                 let forged = "the library alone did not open what it had sealed";
                 let cycles = cycles.ok_or(RigError::Broken(forged))?;
                 let each = |cycles: u64| cycles as f64 / task.burst.max(1) as f64;
-                Some((each(cycles.seal), each(cycles.open)))
+                Some(Way { outbound: each(cycles.seal), inbound: each(cycles.open) })
             }
             _ => None,
         };

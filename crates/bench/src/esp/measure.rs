@@ -10,7 +10,7 @@ use convoy_wire::{FlowKey, Ports};
 
 use super::alone::{Alone, Cycles};
 use super::books::Books;
-use super::rig::{Lap, Rig, RigError, Task};
+use super::rig::{Lap, Rig, RigError, Spent, Task};
 use super::stages::{StageCost, StageSamples, Watch};
 use crate::maker::Maker;
 use crate::mix::{Numbers, Sizes};
@@ -98,8 +98,8 @@ pub struct Samples {
 }
 
 impl Samples {
-    fn push(&mut self, (cycles, packets): (u64, usize), alone: u64, burst: usize) {
-        self.pipeline.push(cycles as f64 / packets.max(1) as f64);
+    fn push(&mut self, spent: Spent, alone: u64, burst: usize) {
+        self.pipeline.push(spent.each());
         self.crypto.push(alone as f64 / burst as f64);
     }
 
@@ -155,8 +155,8 @@ pub fn measure<W: Watch>(maker: &Maker, task: &Task, time: Duration) -> Result<P
         if interruptions() == before {
             outbound.push(lap.outbound, cycles.seal, task.burst);
             inbound.push(lap.inbound, cycles.open, task.burst);
-            outbound.stages.push(lap.outbound_stages, lap.outbound.1);
-            inbound.stages.push(lap.inbound_stages, lap.inbound.1);
+            outbound.stages.push(lap.outbound_stages, lap.outbound.packets);
+            inbound.stages.push(lap.inbound_stages, lap.inbound.packets);
         } else {
             disturbed += 1;
         }

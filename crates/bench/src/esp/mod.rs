@@ -13,10 +13,10 @@
 pub mod alone;
 pub mod beside;
 pub mod books;
-pub mod cores;
 pub mod goal;
 pub mod measure;
 pub mod report;
+mod results;
 pub mod rig;
 pub mod site;
 pub mod soak;

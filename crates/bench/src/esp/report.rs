@@ -1,11 +1,11 @@
 //! Results as rows of text.
 
 use super::beside::Beside;
-use super::cores::Cores;
 use super::goal::{self, Figure};
 use super::measure::{DirectionCost, Point};
 use super::soak::Soak;
 use super::workers::Rate;
+use crate::cores::Cores;
 use crate::report::{cycles, size_name};
 use crate::results::head::Head;
 use crate::stats::Summary;

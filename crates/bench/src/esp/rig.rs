@@ -79,13 +79,30 @@ struct Injector {
     far: MemPort,
 }
 
+/// Cycles that a pipeline took, and packets that it took them for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Cycles of the time-stamp counter.
+    pub cycles: u64,
+    /// Packets.
+    pub packets: usize,
+}
+
+impl Spent {
+    /// Cycles per packet.
+    #[must_use]
+    pub fn each(self) -> f64 {
+        self.cycles as f64 / self.packets.max(1) as f64
+    }
+}
+
 /// Cycles and packets of one burst.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lap {
-    /// Cycles and packets of the outbound pipeline.
-    pub outbound: (u64, usize),
-    /// Cycles and packets of the inbound pipeline.
-    pub inbound: (u64, usize),
+    /// The outbound pipeline's.
+    pub outbound: Spent,
+    /// The inbound pipeline's.
+    pub inbound: Spent,
     /// Cycles of the outbound stages, if somebody looks.
     pub outbound_stages: Option<Cycles>,
     /// Cycles of the inbound stages.
@@ -179,9 +196,10 @@ impl<W: Watch> Rig<W> {
     pub fn lap(&mut self, burst: u64) -> Result<Lap, RigError> {
         self.generate(burst)?;
         let now = Now(self.since.elapsed().as_nanos() as u64);
-        let mut lap = Lap { outbound: (0, self.plain.len()), ..Lap::default() };
+        let outbound = Spent { cycles: 0, packets: self.plain.len() };
+        let mut lap = Lap { outbound, ..Lap::default() };
         self.left.observer_mut().start();
-        lap.outbound.0 = self.outbound_pipeline(now);
+        lap.outbound.cycles = self.outbound_pipeline(now);
         lap.outbound_stages = self.left.observer_mut().take();
         if !self.plain.is_empty() || !self.out.is_empty() || self.left.in_flight() > 0 {
             return Err(RigError::Broken("the outbound pipeline did not take a whole burst"));
@@ -247,8 +265,8 @@ impl<W: Watch> Rig<W> {
         let packets = self.wire.len();
         self.offered += packets as u64;
         self.right.observer_mut().start();
-        lap.inbound.0 += self.inbound_pipeline(now);
-        lap.inbound.1 += packets;
+        lap.inbound.cycles += self.inbound_pipeline(now);
+        lap.inbound.packets += packets;
         if !self.wire.is_empty() || self.right.in_flight() > 0 {
             return Err(RigError::Broken("the inbound pipeline did not take a whole burst"));
         }

@@ -162,6 +162,29 @@ pub enum Division {
     Packets,
 }
 
+/// Runs of numbers of workers in turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs<'a> {
+    /// Numbers of workers.
+    pub workers: &'a [u16],
+    /// Processors of the workers.
+    pub cpus: &'a [usize],
+    /// Work that is divided among them.
+    pub division: Division,
+    /// Runs of each number.
+    pub rounds: usize,
+    /// Time that is spent measuring, all runs together.
+    pub time: Duration,
+}
+
+/// Workers of one run.
+#[derive(Clone, Copy)]
+struct Team<'a> {
+    workers: u16,
+    cpus: &'a [usize],
+    division: Division,
+}
+
 /// Result of one run.
 #[derive(Clone, Default)]
 struct Outcome {
@@ -171,18 +194,13 @@ struct Outcome {
     errors: Vec<String>,
 }
 
-/// Lets each number of workers run in turn, so many times over, on `cpus`. Of all of that `time` is spent measuring.
+/// Lets each number of workers run in turn.
 ///
 /// # Errors
 /// [`RigError`].
-pub fn rates(
-    maker: &Maker,
-    task: &Task,
-    division: Division,
-    (workers, cpus): (&[u16], &[usize]),
-    (time, rounds): (Duration, usize),
-) -> Result<Vec<Rate>, RigError> {
-    let run = |workers, time| run(maker, task, (workers, division), cpus, time);
+pub fn rates(maker: &Maker, task: &Task, runs: &Runs<'_>) -> Result<Vec<Rate>, RigError> {
+    let Runs { workers, cpus, division, rounds, time } = *runs;
+    let run = |workers, time| run(maker, task, Team { workers, cpus, division }, time);
     let mut samples = vec![Vec::new(); workers.len()];
     let mut alone = Vec::new();
     let mut errors = vec![Vec::new(); workers.len()];
@@ -227,13 +245,8 @@ pub fn rates(
 }
 
 /// Packets per second of one run, and what was wrong with it.
-fn run(
-    maker: &Maker,
-    task: &Task,
-    (workers, division): (u16, Division),
-    cpus: &[usize],
-    time: Duration,
-) -> Result<Outcome, RigError> {
+fn run(maker: &Maker, task: &Task, team: Team<'_>, time: Duration) -> Result<Outcome, RigError> {
+    let Team { workers, cpus, division } = team;
     let (owners, engine) = match (division, maker) {
         (Division::Sas, Maker::Driver(driver)) => (workers, EngineChoice::Driver(driver.clone())),
         (Division::Sas, _) => (workers, EngineChoice::Inline),

@@ -1,10 +1,10 @@
 //! Charts that have DPDK's programs beside Convoy: of F7 and of F9.
 
 use super::Experiment;
-use super::chart::{Axis, Chart, Dot, Kind, Line, Lines, Role, number};
-use super::page::command;
+use super::merge::command;
 use super::points::{count, distinct, fact, names, per, ratio, spread, text, times};
-use crate::results::dpdk::{GATEWAYS, QUANTITY};
+use crate::chart::{Axis, Chart, Dot, Kind, Line, Lines, Role, number};
+use crate::dpdk::results::{GATEWAYS, QUANTITY};
 use crate::results::fields::Value as Field;
 use crate::results::{LIBRARY, Name, Point, Results};
 

@@ -1,9 +1,11 @@
 //! F13: whole gateways beside each other.
 
 use super::Experiment;
-use super::chart::{Axis, Bar, Bars, Chart, Figure, Kind, Role, Value, number};
-use super::page::{Goals, Headlines, command, left_out};
+use super::goals::Goals;
+use super::headline::Headlines;
+use super::merge::{command, left_out};
 use super::points::{names, ratio, text, times};
+use crate::chart::{Axis, Bar, Bars, Chart, Figure, Kind, Role, Value, number};
 use crate::results::fields::Value as Field;
 use crate::results::gateways::{BENCH, DATAGRAMS, PROCESSOR_TIME, THROUGHPUT};
 use crate::results::{CONVOY, Name, Point, Results};

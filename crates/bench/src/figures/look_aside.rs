@@ -1,12 +1,12 @@
 //! F9 to F12: software beside a look-aside device.
 
-use super::chart::{
+use super::merge::{command, left_out};
+use super::points::{convoy, count, distinct, fact, sorted, text, times};
+use super::{Experiment, dpdk};
+use crate::chart::{
     Axis, Chart, Dot, Figure, Kind, Line, Lines, Polygon, Quality, Radar, Role, Scale, Studied,
     Value, number,
 };
-use super::page::{command, left_out};
-use super::points::{convoy, count, distinct, fact, sorted, text, times};
-use super::{Experiment, dpdk};
 use crate::results::fields::Value as Field;
 use crate::results::{LeftOut, Point, Results};
 

@@ -1,12 +1,14 @@
 //! F4 to F6: AES-GCM through many tunnels on many cores.
 
 use super::Experiment;
-use super::chart::{
+use super::goals::Goals;
+use super::headline::Headlines;
+use super::merge::{command, left_out};
+use super::one_tunnel::{FRAME, NULL, PORTABLE, megabits, short};
+use super::points::{count, fact, text, times};
+use crate::chart::{
     Axis, Bar, Bars, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number,
 };
-use super::one_tunnel::{FRAME, NULL, PORTABLE, megabits};
-use super::page::{Goals, Headlines, command, left_out};
-use super::points::{count, fact, text, times};
 use crate::results::{CONVOY, Point, Results};
 
 /// The step with all engines.
@@ -36,7 +38,7 @@ fn rates(results: &Results) -> Vec<Rate<'_>> {
         let (engine, tier) = (text(point, "engine")?, text(point, "tier")?);
         let by = match engine {
             "inline" => tier.to_owned(),
-            driver => super::plan::short(driver),
+            driver => short(driver),
         };
         Some((by, count(point, "workers")?, count(point, "sas")?))
     };

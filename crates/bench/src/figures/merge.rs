@@ -40,6 +40,25 @@ pub fn command_of(experiment: Experiment, step: &str) -> String {
     format!("{}: command: {step}", experiment.name())
 }
 
+/// The command of a step, as the results have it; of the experiment's first, where another wrote the results.
+pub(super) fn command(results: &Results, experiment: Experiment, step: &str) -> String {
+    let any = command_of(experiment, "");
+    let any = || results.facts.iter().find(|(name, _)| name.starts_with(&any));
+    let of_step = results.facts.get(&command_of(experiment, step));
+    let command = of_step.or_else(|| any().map(|(_, value)| value));
+    command.and_then(|value| value.text()).unwrap_or_default().to_owned()
+}
+
+/// Measurements that were left out of an experiment.
+pub(super) fn left_out(results: &Results, experiment: Experiment) -> Vec<LeftOut> {
+    let prefix = format!("{}: ", experiment.name());
+    let of = |one: &LeftOut| {
+        let what = one.what.strip_prefix(&prefix)?;
+        Some(LeftOut::new(what, &one.why))
+    };
+    results.left_out.iter().filter_map(of).collect()
+}
+
 impl Results {
     /// The points of an experiment, of one quantity.
     pub fn of<'a>(

@@ -3,9 +3,10 @@
 //! An [`Experiment`] has the figures of one study, and [`steps`](plan::steps) that measure them, each a command of `convoy bench`.
 //! Results of the commands are put together ([`merge`]), kept in one file, and drawn from it alone.
 
-pub mod chart;
 mod dpdk;
 mod gateways;
+mod goals;
+pub mod headline;
 mod look_aside;
 mod many_tunnels;
 pub mod merge;

@@ -1,9 +1,11 @@
 //! F7 and F8: the crypto library by itself.
 
-use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
-use super::page::{Goals, Headlines, command, left_out};
+use super::goals::Goals;
+use super::headline::Headlines;
+use super::merge::{command, left_out};
 use super::points::{count, distinct, fact, names, per, text, times};
 use super::{Experiment, dpdk, merge};
+use crate::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use crate::results::fields::Value as Field;
 use crate::results::{CONVOY, FLOOR, LIBRARY, Name, Point, Results, Series};
 use crate::stats::Summary;

@@ -1,9 +1,11 @@
 //! F1 to F3: AES-GCM through one tunnel on one core.
 
 use super::Experiment;
-use super::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
-use super::page::{Goals, command, left_out};
+use super::goals::Goals;
+use super::headline::Headlines;
+use super::merge::{command, left_out};
 use super::points::{convoy, count, fact, ratio, sorted, text, times};
+use crate::chart::{Axis, Chart, Dot, Figure, Kind, Line, Lines, Role, Studied, Value, number};
 use crate::results::{CONVOY, Name, Point, Results};
 use crate::stats;
 
@@ -119,6 +121,13 @@ impl<'a> Tunnel<'a> {
     fn largest(&self, by: &str) -> Option<Value> {
         self.points.last().and_then(|(_, point)| Some(times(1.0, &convoy(point, by)?.summary)))
     }
+}
+
+/// The short name of a driver: what follows its algorithm.
+pub(super) fn short(driver: &str) -> String {
+    let known = DRIVERS.iter().filter(|name| driver.ends_with(**name));
+    // `two-pass` does not end with `two-pass-clmul`.
+    known.max_by_key(|name| name.len()).map_or_else(|| driver.to_owned(), |name| (*name).to_owned())
 }
 
 /// Bytes of the ESP text that an inner packet becomes under AES-GCM (RFC 4303 section 2.4).
@@ -337,7 +346,7 @@ pub(super) fn megabits(frame: f64, summary: &stats::Summary) -> Value {
 }
 
 /// For the top of the page.
-pub(super) fn headlines(results: &Results, goals: &mut super::page::Headlines) {
+pub(super) fn headlines(results: &Results, goals: &mut Headlines) {
     let Some(tunnel) = Tunnel::of(results) else { return };
     goals.add(
         "F1",
@@ -346,4 +355,17 @@ pub(super) fn headlines(results: &Results, goals: &mut super::page::Headlines) {
         tunnel.factor("two-pass", true),
     );
     goals.add("F1", "AES-128-GCM, frames of 64 bytes: combined beside two passes with carry-less multiplication", 1.3, tunnel.factor("two-pass-clmul", false));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_have_short_names() {
+        for (driver, name) in [("gcm-aes-two-pass-clmul", "two-pass-clmul"), ("x-null", "null")] {
+            assert_eq!(short(driver), name);
+        }
+        assert_eq!(short("gcm-aes-two-pass"), "two-pass");
+    }
 }

@@ -93,13 +93,6 @@ pub fn steps(wanted: &Wanted, machine: &Machine) -> (Vec<Step>, Vec<LeftOut>) {
     (plan.steps, plan.left_out)
 }
 
-/// The short name of a driver: what follows its algorithm.
-pub(super) fn short(driver: &str) -> String {
-    let known = DRIVERS.iter().filter(|name| driver.ends_with(**name));
-    // `two-pass` does not end with `two-pass-clmul`.
-    known.max_by_key(|name| name.len()).map_or_else(|| driver.to_owned(), |name| (*name).to_owned())
-}
-
 struct Plan<'a> {
     wanted: &'a Wanted,
     machine: &'a Machine,
@@ -404,13 +397,5 @@ mod tests {
             assert!(left_out.iter().any(|one| one.what.starts_with(what)), "{what}: {left_out:?}");
         }
         assert!(!steps.iter().any(|step| step.arguments.join(" ").contains(PORTABLE)));
-    }
-
-    #[test]
-    fn drivers_have_short_names() {
-        for (driver, name) in [("gcm-aes-two-pass-clmul", "two-pass-clmul"), ("x-null", "null")] {
-            assert_eq!(short(driver), name);
-        }
-        assert_eq!(short("gcm-aes-two-pass"), "two-pass");
     }
 }

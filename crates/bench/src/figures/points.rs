@@ -1,6 +1,6 @@
 //! Looking points up, and making values of figures from them.
 
-use super::chart::{Dot, Value, number};
+use crate::chart::{Dot, Value, number};
 use crate::results::fields::{Fields, Value as Field};
 use crate::results::{Name, Pair, Point, Series};
 use crate::stats::Summary;

@@ -1,11 +1,12 @@
 //! F14 to F16: a web server.
 
 use super::Experiment;
-use super::chart::{
+use super::goals::Goals;
+use super::merge::{command, left_out};
+use super::points::{count, distinct, fact, names, per, sorted, text, times};
+use crate::chart::{
     Axis, Bar, Bars, Chart, Dot, Figure, Kind, Line, Lines, Role, Scale, Studied, Value, number,
 };
-use super::page::{Goals, command, left_out};
-use super::points::{count, distinct, fact, names, per, sorted, text, times};
 use crate::results::fields::Value as Field;
 use crate::results::{CONVOY, Name, Point, Results};
 use crate::stats::Summary;

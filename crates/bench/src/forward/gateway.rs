@@ -15,7 +15,7 @@ use convoy_runtime::{
     WorkerStats,
 };
 
-use super::generator::{Generator, Near};
+use super::generator::{Generator, Near, RingEnd};
 use super::search::{RING, Trial};
 use super::watch::{Disturbance, Watch};
 use crate::esp::rig::RigError;
@@ -114,10 +114,11 @@ impl Gateway {
         let (near_plain, near_wire) = (Near::new(near_plain), Near::new(near_wire));
         let generator = Generator::new(
             arena.pool(),
-            (plain, near_plain.told()),
-            (wire, near_wire.told()),
+            RingEnd { port: plain, told: near_plain.told() },
+            RingEnd { port: wire, told: near_wire.told() },
             Traffic::new(shape, Sizes::Fixed(*size), 1),
-            (*size, shape.flows),
+            *size,
+            shape.flows,
         );
         let ports = WorkerPorts {
             plain: Box::new(near_plain),
@@ -200,7 +201,7 @@ impl Gateway {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::esp::cores::Cores;
+    use crate::cores::Cores;
     use crate::forward::model::Counted;
     use convoy_crypto::Cpu;
 

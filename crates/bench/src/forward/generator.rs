@@ -100,6 +100,15 @@ impl Port for Near {
     }
 }
 
+/// The generator's end of a ring, with the counters of the worker's end.
+#[derive(Debug)]
+pub struct RingEnd {
+    /// The end.
+    pub port: MemPort,
+    /// Counters of the worker's end.
+    pub told: Arc<Told>,
+}
+
 /// The generator's end of a ring, and what went over it.
 #[derive(Debug)]
 struct Far {
@@ -114,7 +123,8 @@ struct Far {
 }
 
 impl Far {
-    fn new((port, told): (MemPort, Arc<Told>)) -> Self {
+    fn new(end: RingEnd) -> Self {
+        let RingEnd { port, told } = end;
         Self { port, told, accepted: 0, dropped: 0, seen: 0 }
     }
 
@@ -208,10 +218,11 @@ impl Generator {
     #[must_use]
     pub fn new(
         pool: Pool,
-        plain: (MemPort, Arc<Told>),
-        wire: (MemPort, Arc<Told>),
+        plain: RingEnd,
+        wire: RingEnd,
         traffic: Traffic,
-        (size, flows): (usize, usize),
+        size: usize,
+        flows: usize,
     ) -> Self {
         Self {
             pool,
@@ -305,12 +316,13 @@ impl Generator {
         (far.accepted - far.seen).saturating_sub(spilt.load(Ordering::Relaxed))
     }
 
-    /// Lets packets flow as the worker takes them, until `done` says so.
+    /// Lets packets flow into these sides as the worker takes them, until `done` says so.
     fn flow(
         &mut self,
-        (plain, wire): (bool, bool),
+        sides: &[RingSide],
         mut done: impl FnMut(&Self) -> bool,
     ) -> Result<(), RigError> {
+        let [plain, wire] = [RingSide::Plain, RingSide::Wire].map(|side| sides.contains(&side));
         let begun = Instant::now();
         while !done(self) {
             for _ in 0..AT_ONCE {
@@ -343,7 +355,7 @@ impl Generator {
 
     /// Has so many ESP packets made that both directions can be offered.
     fn fill(&mut self) -> Result<(), RigError> {
-        self.flow((true, false), |all| {
+        self.flow(&[RingSide::Plain], |all| {
             all.delay.len() + all.under_way(RingSide::Plain) as usize >= DELAY
         })?;
         self.drain(|_| {})
@@ -359,7 +371,9 @@ impl Generator {
         let (begun, before) = (Instant::now(), passed(self));
         // On a busy machine the worker may not have had its turn yet.
         let is_enough = |all: &Self| passed(all) >= before + ENOUGH || begun.elapsed() >= TURNS;
-        self.flow((true, true), |all| begun.elapsed() >= time && is_enough(all))?;
+        self.flow(&[RingSide::Plain, RingSide::Wire], |all| {
+            begun.elapsed() >= time && is_enough(all)
+        })?;
         let rate = (passed(self) - before) as f64 / begun.elapsed().as_secs_f64();
         self.drain(|_| {})?;
         Ok(rate)
@@ -431,7 +445,7 @@ impl Generator {
     /// # Errors
     /// [`RigError`] when packets do not move, which is a defect.
     pub fn end(mut self) -> Result<Books, RigError> {
-        self.flow((false, true), |all| all.delay.is_empty())?;
+        self.flow(&[RingSide::Wire], |all| all.delay.is_empty())?;
         self.drain(|_| {})?;
         Ok(Books {
             sent: self.ledger.sent(),

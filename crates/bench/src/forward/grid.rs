@@ -113,7 +113,14 @@ struct Course<'a> {
     mhz: f64,
 }
 
-type Place<'a> = (&'a Subject, Suite, usize);
+/// Subject of a point.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    subject: &'a Subject,
+    suite: Suite,
+    /// Bytes of inner packets.
+    size: usize,
+}
 
 impl Course<'_> {
     fn all(&mut self, findings: &mut Findings) -> Result<(), ForwardError> {
@@ -121,7 +128,8 @@ impl Course<'_> {
         let mut places = Vec::new();
         for suite in &plan.suites {
             for subject in &plan.subjects {
-                places.extend(plan.sizes.iter().map(|size| (subject, *suite, *size)));
+                let place = |size: &usize| Place { subject, suite: *suite, size: *size };
+                places.extend(plan.sizes.iter().map(place));
             }
         }
         findings.points = places.iter().map(|place| empty(*place)).collect();
@@ -230,21 +238,22 @@ impl Course<'_> {
     }
 
     /// Measures the submitting core's cycles for a packet's cryptography, on the worker's processor.
-    fn costs(&self, (subject, suite, size): Place<'_>) -> Result<Costs, ForwardError> {
+    fn costs(&self, place: Place<'_>) -> Result<Costs, ForwardError> {
         self.check()?;
-        let (setting, _) = self.setting((subject, suite, size));
+        let (setting, _) = self.setting(place);
         let [worker, generator] = self.cpus;
         pin_current_thread(worker)?;
         let waker = Waker::new().map_err(|error| ForwardError::Thread(error.to_string()))?;
         let front = setting.engine.make(&waker);
-        let load = Load { suite, size: PacketSize::Bytes(size) };
+        let load = Load { suite: place.suite, size: PacketSize::Bytes(place.size) };
         let costs = measure::costs(front, &setting.maker, load, COSTS_TIME);
         pin_current_thread(generator)?;
         let (cycles, samples) = costs?;
         Ok(Costs { cycles, samples })
     }
 
-    fn setting(&self, (subject, suite, size): Place<'_>) -> (Setting, Option<Arc<Counted>>) {
+    fn setting(&self, place: Place<'_>) -> (Setting, Option<Arc<Counted>>) {
+        let Place { subject, suite, size } = place;
         let Plan { cpu, tier, .. } = *self.plan;
         let (engine, model) = match &subject.engine {
             Engine::Choice(choice) => (choice.clone(), None),
@@ -263,11 +272,11 @@ impl Course<'_> {
 }
 
 /// A point of which nothing is known yet.
-fn empty((subject, suite, size): Place<'_>) -> Point {
+fn empty(place: Place<'_>) -> Point {
     Point {
-        engine: subject.name.clone(),
-        suite: suite.to_string(),
-        size,
+        engine: place.subject.name.clone(),
+        suite: place.suite.to_string(),
+        size: place.size,
         searches: Vec::new(),
         busy: None,
         latencies: Vec::new(),
@@ -310,7 +319,7 @@ fn per_packet(counts: LinkCounts) -> Option<PerPacket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::esp::cores::Cores;
+    use crate::cores::Cores;
     use crate::forward::search::PACKETS;
     use crate::results::LeftOut;
     use convoy_crypto::Cpu;

@@ -27,5 +27,6 @@ pub mod plan;
 pub mod point;
 pub mod radar;
 pub mod report;
+pub mod results;
 pub mod search;
 pub mod watch;

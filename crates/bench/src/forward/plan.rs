@@ -70,7 +70,7 @@ pub struct Plan {
 
 impl Plan {
     /// The whole grid of this machine, or with `is_quick` a part of it with one search of each point, for the
-    /// processors `cpus` (see [`Cores::allowed`](crate::esp::cores::Cores::allowed)).
+    /// processors `cpus` (see [`Cores::allowed`](crate::cores::Cores::allowed)).
     ///
     /// # Errors
     /// [`ForwardError`] when the pool's thread cannot be started.

@@ -53,23 +53,50 @@ enum Scale {
     Beside,
 }
 
-/// Measured axis: name, unit, scale, and the function that finds its value.
-type Measured = (&'static str, &'static str, Scale, fn(&Point) -> Option<f64>);
+/// Measured axis.
+struct Measured {
+    name: &'static str,
+    unit: &'static str,
+    scale: Scale,
+    /// Its value at a point.
+    value: fn(&Point) -> Option<f64>,
+}
 
 const MEASURED: [Measured; 5] = [
-    ("throughput of a core", "packets/s", Scale::Most, Point::rate),
-    ("cycles of the submitting core per packet", "cycles", Scale::Least, |point| {
-        point.costs.as_ref().map(|costs| costs.cycles.mean)
-    }),
-    ("variability of these cycles", "quartile range by median", Scale::Least, |point| {
-        point.costs.as_ref().map(super::point::Costs::quartile_range)
-    }),
-    ("latency, 99th percentile at half the rate", "µs", Scale::Least, |point| {
-        let mut latencies = point.latencies.iter();
-        let at_half = latencies.find(|latency| (latency.load - LOAD).abs() < 1e-9)?;
-        at_half.percentiles.get(PERCENTILE).copied()
-    }),
-    ("bytes over a device's bus per packet", "bytes", Scale::Beside, moved),
+    Measured {
+        name: "throughput of a core",
+        unit: "packets/s",
+        scale: Scale::Most,
+        value: Point::rate,
+    },
+    Measured {
+        name: "cycles of the submitting core per packet",
+        unit: "cycles",
+        scale: Scale::Least,
+        value: |point| point.costs.as_ref().map(|costs| costs.cycles.mean),
+    },
+    Measured {
+        name: "variability of these cycles",
+        unit: "quartile range by median",
+        scale: Scale::Least,
+        value: |point| point.costs.as_ref().map(super::point::Costs::quartile_range),
+    },
+    Measured {
+        name: "latency, 99th percentile at half the rate",
+        unit: "µs",
+        scale: Scale::Least,
+        value: |point| {
+            let mut latencies = point.latencies.iter();
+            let at_half = latencies.find(|latency| (latency.load - LOAD).abs() < 1e-9)?;
+            at_half.percentiles.get(PERCENTILE).copied()
+        },
+    },
+    Measured {
+        name: "bytes over a device's bus per packet",
+        unit: "bytes",
+        scale: Scale::Beside,
+        value: moved,
+    },
 ];
 
 /// Bytes that the model moves; 0 where there is no device, and unknown of a real one.
@@ -80,32 +107,54 @@ fn moved(point: &Point) -> Option<f64> {
     }
 }
 
-/// An axis that is judged: its name, and for kinds of engines the judgement and its reason.
-type Judged = (&'static str, [(&'static str, f64, &'static str); 4]);
+/// Axis that is judged.
+struct Judged {
+    name: &'static str,
+    judgements: [Judgement; 4],
+}
+
+/// Judgement of a kind of engines.
+struct Judgement {
+    engine: &'static str,
+    score: f64,
+    reason: &'static str,
+}
+
+const fn judgement(engine: &'static str, score: f64, reason: &'static str) -> Judgement {
+    Judgement { engine, score, reason }
+}
 
 const JUDGED: [Judged; 2] = [
-    (
-        "hardware availability",
-        [
-            ("inline", 1.0, "any processor that the gateway runs on"),
-            ("pool", 0.8, "any processor with cores to spare"),
-            ("model", 0.3, "stands for a card or an accelerator that few machines have"),
-            (
+    Judged {
+        name: "hardware availability",
+        judgements: [
+            judgement("inline", 1.0, "any processor that the gateway runs on"),
+            judgement("pool", 0.8, "any processor with cores to spare"),
+            judgement("model", 0.3, "stands for a card or an accelerator that few machines have"),
+            judgement(
                 "cryptodev",
                 0.5,
                 "devices of software anywhere, those of hardware where such a card is",
             ),
         ],
-    ),
-    (
-        "software support",
-        [
-            ("inline", 1.0, "every suite of the gateway, no driver"),
-            ("pool", 1.0, "every suite of the gateway, no driver"),
-            ("model", 0.3, "a device needs a driver, which is for some kernels and some suites"),
-            ("cryptodev", 0.6, "needs DPDK and a driver of it, which has some of the suites"),
+    },
+    Judged {
+        name: "software support",
+        judgements: [
+            judgement("inline", 1.0, "every suite of the gateway, no driver"),
+            judgement("pool", 1.0, "every suite of the gateway, no driver"),
+            judgement(
+                "model",
+                0.3,
+                "a device needs a driver, which is for some kernels and some suites",
+            ),
+            judgement(
+                "cryptodev",
+                0.6,
+                "needs DPDK and a driver of it, which has some of the suites",
+            ),
         ],
-    ),
+    },
 ];
 
 /// The radar of each suite, with packets of the middle of the sizes that were measured.
@@ -132,12 +181,12 @@ pub fn radars(findings: &Findings) -> Vec<Radar> {
     suites.into_iter().map(of).collect()
 }
 
-fn measured(&(name, unit, scale, of): &Measured, points: &[&Point], size: f64) -> Axis {
-    let values: Vec<_> =
-        points.iter().filter_map(|point| Some((&point.engine, of(point)?))).collect();
+fn measured(axis: &Measured, points: &[&Point], size: f64) -> Axis {
+    let value = |point: &&Point| Some((point.engine.clone(), (axis.value)(point)?));
+    let values: Vec<_> = points.iter().filter_map(value).collect();
     let most = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     let least = values.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
-    let score = |value: f64| match scale {
+    let score = |value: f64| match axis.scale {
         Scale::Most => value / most,
         Scale::Beside => (size + least) / (size + value),
         // The best of all may be 0.
@@ -145,22 +194,22 @@ fn measured(&(name, unit, scale, of): &Measured, points: &[&Point], size: f64) -
         Scale::Least => least / value,
     };
     let scores = values.iter().map(|(engine, value)| Score {
-        engine: (*engine).clone(),
+        engine: engine.clone(),
         score: score(*value),
         value: Some(*value),
         reason: None,
     });
-    Axis { name, unit: Some(unit), scores: scores.collect() }
+    Axis { name: axis.name, unit: Some(axis.unit), scores: scores.collect() }
 }
 
-fn judged((name, judgements): &Judged, points: &[&Point]) -> Axis {
+fn judged(axis: &Judged, points: &[&Point]) -> Axis {
     let of = |point: &&Point| {
         let kind = point.engine.split(':').next();
-        let (_, score, reason) = judgements.iter().find(|(engine, ..)| Some(*engine) == kind)?;
+        let found = axis.judgements.iter().find(|one| Some(one.engine) == kind)?;
         let engine = point.engine.clone();
-        Some(Score { engine, score: *score, value: None, reason: Some(reason) })
+        Some(Score { engine, score: found.score, value: None, reason: Some(found.reason) })
     };
-    Axis { name, unit: None, scores: points.iter().filter_map(of).collect() }
+    Axis { name: axis.name, unit: None, scores: points.iter().filter_map(of).collect() }
 }
 
 #[cfg(test)]

@@ -183,7 +183,7 @@ mod tests {
     /// Two threads on one processor take turns, and one that is watched waits meanwhile.
     #[test]
     fn a_processor_that_two_want_is_noticed() {
-        let cpu = crate::esp::cores::Cores::allowed().unwrap()[0];
+        let cpu = crate::cores::Cores::allowed().unwrap()[0];
         let busy = || {
             convoy_runtime::pin_current_thread(cpu).unwrap();
             let begun = Instant::now();

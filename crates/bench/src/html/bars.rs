@@ -1,10 +1,10 @@
 //! Values for each of some things: bars from the left, each with its name beside or above it, so that names may
 //! be long and need no legend.
 
-use super::canvas::{Anchor, Canvas, Size, group, path, rectangle, text_width, told, wrapped};
+use super::canvas::{Anchor, Canvas, Size, group, polyline, rectangle, text_width, told, wrapped};
 use super::look::Look;
 use super::scale::{Marks, drawable, short};
-use crate::figures::chart::{Bars, Scale, Value, number};
+use crate::chart::{Bars, Scale, Value, number};
 
 /// Thickness of a bar.
 const THICK: f64 = 14.0;
@@ -195,7 +195,7 @@ impl Plot {
             // First in the colour of the page, so that it stands out from any bar.
             for class in ["halo", "stroke"] {
                 for part in &parts {
-                    spread = spread.add(path(class, part, false));
+                    spread = spread.add(polyline(class, part));
                 }
             }
             canvas.add(spread);

@@ -84,9 +84,9 @@ impl Canvas {
         self.add(line.set("x2", place(to.0)).set("y2", place(to.1)));
     }
 
-    /// A path of straight lines through `points`.
-    pub(super) fn path(&mut self, class: &str, points: &[(f64, f64)], is_closed: bool) {
-        self.add(path(class, points, is_closed));
+    /// A polygon with these corners.
+    pub(super) fn polygon(&mut self, class: &str, points: &[(f64, f64)]) {
+        self.add(polygon(class, points));
     }
 
     /// A line of text whose baseline is at `at`.
@@ -128,13 +128,26 @@ pub(super) fn rectangle(class: &str, from: (f64, f64), size: (f64, f64)) -> Rect
     shape.set("width", place(size.0)).set("height", place(size.1))
 }
 
-pub(super) fn path(class: &str, points: &[(f64, f64)], is_closed: bool) -> Path {
+/// A path of straight lines through `points`, and back to the first.
+pub(super) fn polygon(class: &str, points: &[(f64, f64)]) -> Path {
+    path(class, through(points).close())
+}
+
+/// A path of straight lines through `points`.
+pub(super) fn polyline(class: &str, points: &[(f64, f64)]) -> Path {
+    path(class, through(points))
+}
+
+fn through(points: &[(f64, f64)]) -> Data {
     let mut data = Data::new();
     for (n, point) in points.iter().enumerate() {
         let at = (place(point.0) as f32, place(point.1) as f32);
         data = if n == 0 { data.move_to(at) } else { data.line_to(at) };
     }
-    let data = if is_closed { data.close() } else { data };
+    data
+}
+
+fn path(class: &str, data: Data) -> Path {
     Path::new().set("class", class).set("d", Value::from(data))
 }
 

@@ -6,7 +6,7 @@ use super::canvas::Size;
 use super::look::{Look, Looks};
 use super::table::{cell, table, verdict};
 use super::{bars, lines, radar};
-use crate::figures::chart::{Axis, Chart, Figure, Kind, Radar};
+use crate::chart::{Axis, Chart, Figure, Kind, Radar};
 
 /// An identifier of the page made of `text`: letters, digits, `-` and `_`.
 pub(super) fn anchor(text: &str) -> String {

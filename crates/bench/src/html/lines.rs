@@ -3,7 +3,7 @@
 use super::canvas::{self, Anchor, Canvas, Size, text_width};
 use super::look::Look;
 use super::scale::{Marks, drawable, is_drawable};
-use crate::figures::chart::{Axis, Line, Lines, Value, number};
+use crate::chart::{Axis, Line, Lines, Value, number};
 
 /// From the upper edge of the drawing to the greatest mark.
 const ABOVE: f64 = 10.0;
@@ -99,8 +99,7 @@ impl Plot {
         let class = one.look.class();
         if let [(x, y)] = one.dots[..] {
             let mut group = canvas::group(&format!("series {class}"));
-            group =
-                group.add(canvas::path("spread", &[self.at(x, y.low), self.at(x, y.high)], false));
+            group = group.add(canvas::polyline("spread", &[self.at(x, y.low), self.at(x, y.high)]));
             canvas.add(group);
             return;
         }
@@ -108,7 +107,7 @@ impl Plot {
         let lower = one.dots.iter().rev().map(|(x, y)| self.at(*x, y.low));
         let edge: Vec<_> = upper.chain(lower).collect();
         if one.dots.iter().any(|(_, y)| y.low != y.high) {
-            canvas.path(&format!("band {class}"), &edge, true);
+            canvas.polygon(&format!("band {class}"), &edge);
         }
     }
 
@@ -117,7 +116,7 @@ impl Plot {
         let mut group = canvas::group(&format!("series {}", one.look.class()));
         let points: Vec<_> = one.dots.iter().map(|(x, y)| self.at(*x, y.middle)).collect();
         if points.len() > 1 {
-            group = group.add(canvas::path("line", &points, false));
+            group = group.add(canvas::polyline("line", &points));
         }
         for ((x, y), at) in one.dots.iter().zip(&points) {
             if let Some(marker) = one.look.marker(*at) {

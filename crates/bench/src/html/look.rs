@@ -4,7 +4,7 @@
 use svg::node::element::{Circle, Element, Path};
 
 use super::canvas::{self, Size};
-use crate::figures::chart::{Figure, Kind, Role};
+use crate::chart::{Figure, Kind, Role};
 
 /// Role and rank of a series, which decide how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Look {
         let shape = |points: &[(f64, f64)]| -> Path {
             let moved: Vec<_> =
                 points.iter().map(|(right, down)| (x + right * REACH, y + down * REACH)).collect();
-            canvas::path("marker", &moved, true)
+            canvas::polygon("marker", &moved)
         };
         Some(match (first + self.rank + self.rank / MARKERS) % MARKERS {
             0 => {
@@ -97,7 +97,7 @@ impl Look {
     /// A line with its marker, for a legend.
     pub(super) fn swatch(self) -> String {
         let mut group = canvas::group(&format!("series {}", self.class()));
-        group = group.add(canvas::path("line", &[(0.0, 7.0), (32.0, 7.0)], false));
+        group = group.add(canvas::polyline("line", &[(0.0, 7.0), (32.0, 7.0)]));
         if let Some(marker) = self.marker((16.0, 7.0)) {
             group = group.add(marker);
         }
@@ -166,7 +166,7 @@ fn names(kind: &Kind) -> Vec<(&str, Role)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::chart::{Axis, Bar, Bars};
+    use crate::chart::{Axis, Bar, Bars};
 
     fn chart(names: &[(&str, Role)]) -> Kind {
         let bar = |(name, role): &(&str, Role)| Bar {
@@ -199,8 +199,7 @@ mod tests {
             chart(&[("a", Role::Peer), ("b", Role::Peer), ("c", Role::Convoy)]),
             chart(&[("b", Role::Peer)]),
         ];
-        let charts =
-            kinds.map(|kind| crate::figures::chart::Chart { heading: String::new(), kind });
+        let charts = kinds.map(|kind| crate::chart::Chart { heading: String::new(), kind });
         let figure = Figure {
             id: String::new(),
             title: String::new(),

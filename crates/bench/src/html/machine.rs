@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::table::{cell, table};
-use crate::figures::chart::number;
+use crate::chart::number;
 use crate::machine::Machine;
 
 /// Markup of all that is known of the machine.

@@ -14,7 +14,7 @@ mod radar;
 mod scale;
 mod table;
 
-use crate::figures::chart::Figure;
+use crate::chart::Figure;
 use crate::machine::Machine;
 use crate::results::LeftOut;
 

@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use super::canvas::{self, Anchor, Canvas, Size, text_width, wrapped};
 use super::look::Look;
-use crate::figures::chart::{Polygon, Radar};
+use crate::chart::{Polygon, Radar};
 
 /// Rings, at even shares of the best.
 const RINGS: usize = 4;
@@ -110,7 +110,7 @@ impl<'a> Plot<'a> {
         for ring in 1..=RINGS {
             let share = ring as f64 / RINGS as f64;
             let points: Vec<_> = (0..all).map(|n| self.at(n, share)).collect();
-            canvas.path(if ring == RINGS { "ring rim" } else { "ring" }, &points, true);
+            canvas.polygon(if ring == RINGS { "ring rim" } else { "ring" }, &points);
         }
         for n in 0..all {
             canvas.line("grid", self.centre, self.at(n, 1.0));
@@ -148,12 +148,12 @@ impl<'a> Plot<'a> {
         let points: Vec<_> = known.iter().copied().flatten().collect();
         let mut group = canvas::group(&format!("series {class}"));
         if points.len() == all {
-            canvas.path(&format!("area {class}"), &points, true);
-            group = group.add(canvas::path("line", &points, true));
+            canvas.polygon(&format!("area {class}"), &points);
+            group = group.add(canvas::polygon("line", &points));
         } else {
             for n in 0..all {
                 if let (Some(from), Some(to)) = (known[n], known[(n + 1) % all]) {
-                    group = group.add(canvas::path("line", &[from, to], false));
+                    group = group.add(canvas::polyline("line", &[from, to]));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Axes: where values lie, and the marks between which a reader finds them.
 
 use super::canvas::text_width;
-use crate::figures::chart::{Scale, Value};
+use crate::chart::{Scale, Value};
 
 /// Values beyond it are not drawn: sums of them would overflow.
 const GREATEST: f64 = 1e300;
@@ -130,7 +130,7 @@ pub(super) fn short(value: f64) -> String {
     if value != 0.0 && !(1e-4..1e7).contains(&value.abs()) {
         return power_text(value);
     }
-    crate::figures::chart::number(value)
+    crate::chart::number(value)
 }
 
 /// Such as `2.5×10⁷`.

@@ -7,8 +7,13 @@ use super::runner::{Runner, text};
 use super::{Call, RecordError, Subject};
 use crate::peer::openssl::{Cipher, Refused};
 
-/// A side: who, and its cipher.
-pub(super) type Party<'a> = (&'static str, &'a Rc<Cipher>);
+/// A side of the comparison.
+#[derive(Clone, Copy)]
+pub(super) struct Party<'a> {
+    /// Its name.
+    pub(super) who: &'static str,
+    pub(super) cipher: &'a Rc<Cipher>,
+}
 
 /// Names the side that refused a call.
 pub(super) fn refused<'a>(
@@ -20,10 +25,11 @@ pub(super) fn refused<'a>(
 
 /// A runner of one side.
 pub(super) fn runner(
-    (who, cipher): Party<'_>,
+    side: Party<'_>,
     subject: Subject,
     sealed: &[u8],
 ) -> Result<Runner, RecordError> {
+    let Party { who, cipher } = side;
     Runner::new(cipher, subject, sealed).map_err(refused(who, || cipher.side().errors()))
 }
 
@@ -35,7 +41,7 @@ pub(super) fn compare(sides: [Party<'_>; 2], subject: Subject) -> Result<Vec<u8>
         Call::Part | Call::Tls13Seal | Call::PacketSeal if sealed[0] != sealed[1] => {
             return Err(disagreement(format!(
                 "{} and {} seal to different bytes",
-                sides[0].0, sides[1].0
+                sides[0].who, sides[1].who
             )));
         }
         Call::Part => {}
@@ -61,7 +67,7 @@ fn sealer(call: Call) -> Call {
 fn seal(side: Party<'_>, subject: Subject) -> Result<Vec<u8>, RecordError> {
     let mut runner = runner(side, subject, &[])?;
     let sealed = runner.sealed();
-    sealed.map_err(refused(side.0, || runner.errors()))
+    sealed.map_err(refused(side.who, || runner.errors()))
 }
 
 fn disagreement(text: String) -> RecordError {
@@ -84,7 +90,7 @@ fn cross(
     };
     let texts = text(subject.size * subject.call.records());
     for (opener, sealer) in [(0, 1), (1, 0)] {
-        let (who, whose) = (sides[opener].0, sides[sealer].0);
+        let (who, whose) = (sides[opener].who, sides[sealer].who);
         let records = split(&sealed[sealer])?;
         if records.len() != subject.call.records() {
             return Err(disagreement(format!("{whose} made {} records", records.len())));
@@ -159,8 +165,11 @@ mod tests {
             let name =
                 if call == Call::Tls12Seal { "aes-128-cbc-hmac-sha1" } else { "aes-128-gcm" };
             let subject = Subject { cipher: name.parse().unwrap(), call, size: 100 };
-            assert!(compare([("one", &one), ("itself", &one)], subject).is_ok(), "{subject:?}");
-            let error = compare([("one", &one), ("other", &other)], subject).unwrap_err();
+            let party = |who, cipher| Party { who, cipher };
+            let [same, differ] = [("itself", &one), ("other", &other)]
+                .map(|(who, cipher)| compare([party("one", &one), party(who, cipher)], subject));
+            assert!(same.is_ok(), "{subject:?}");
+            let error = differ.unwrap_err();
             println!("{error}");
             compared += 1;
         }

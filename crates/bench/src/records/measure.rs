@@ -104,8 +104,8 @@ impl Sides {
             }
         }
         let [(_, default), (_, ours)] = &ciphers[..] else { return Ok(Outcome::NoCipher(OURS)) };
-        let parties: [Party<'_>; 2] = [(DEFAULT, default), (OURS, ours)];
-        let [default, ours] = parties;
+        let default = Party { who: DEFAULT, cipher: default };
+        let ours = Party { who: OURS, cipher: ours };
         let sealed = compare([default, ours], subject)?;
         let mut runners = [runner(default, subject, &sealed)?, runner(ours, subject, &sealed)?];
         let calls = calls(&mut runners[0], effort.time).map_err(refused(DEFAULT, String::new))?;

@@ -2,6 +2,7 @@
 //! another one in turn, in one process.
 
 mod check;
+pub(crate) mod results;
 mod runner;
 
 pub mod measure;

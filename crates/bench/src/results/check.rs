@@ -67,11 +67,11 @@ impl Point {
         for (at, series) in self.series.iter().enumerate() {
             self.check_series(at, series)?;
         }
-        for Pair { of, to, summary, median, .. } in &self.ratios {
-            check_pair("ratio", (of, to), self.ratio(of, to), summary, median)?;
+        for pair in &self.ratios {
+            check_pair("ratio", pair, self.ratio(&pair.of, &pair.to))?;
         }
-        for Pair { of, to, summary, median, .. } in &self.differences {
-            check_pair("difference", (of, to), self.difference(of, to), summary, median)?;
+        for pair in &self.differences {
+            check_pair("difference", pair, self.difference(&pair.of, &pair.to))?;
         }
         self.goals.iter().try_for_each(|goal| self.check_goal(goal))
     }
@@ -103,13 +103,8 @@ impl Point {
     }
 }
 
-fn check_pair(
-    kind: &str,
-    (of, to): (&Name, &Name),
-    values: Option<Vec<f64>>,
-    summary: &Summary,
-    median: &Median,
-) -> Result<(), String> {
+fn check_pair(kind: &str, pair: &Pair, values: Option<Vec<f64>>) -> Result<(), String> {
+    let Pair { of, to, summary, median, .. } = pair;
     let place = |what: &str| format!("{kind} of {} to {}: {what}", told(of), told(to));
     let values = values.ok_or_else(|| place("not two series of the point with as many rounds"))?;
     check_sums(&values, summary, median).map_err(|what| place(&what))

@@ -6,20 +6,12 @@
 pub mod build;
 pub mod check;
 pub mod compare;
-mod crypto;
-pub mod dpdk;
-mod engine;
-mod esp;
 pub mod fields;
-pub mod forward;
 pub mod gateways;
 pub mod head;
 mod layout;
 pub mod read;
-mod records;
-mod stream;
 pub mod tables;
-mod tls;
 
 use serde::{Deserialize, Serialize};
 

@@ -8,6 +8,7 @@ pub mod load;
 pub mod member;
 pub mod records;
 pub mod report;
+mod results;
 pub mod run;
 pub mod search;
 pub mod server;

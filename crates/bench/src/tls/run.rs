@@ -181,14 +181,15 @@ impl std::fmt::Debug for Served<'_> {
     }
 }
 
-/// Has all load processes do a job with the way of this number and server.
+/// Has all load processes do a job with a server, and with its way of this number.
 ///
 /// # Errors
 /// [`RunError`], also when the server chose another cipher or mode than it was to.
 pub fn run(
     hub: &mut Hub,
     served: &Served<'_>,
-    (number, way): (usize, &TlsConfig),
+    number: usize,
+    way: &TlsConfig,
     job: Job,
 ) -> Result<Run, RunError> {
     let job = Job { server: served.nginx.address(number), cipher: way.cipher.clone(), ..job };
@@ -213,7 +214,7 @@ pub fn run(
         let why = tally.failures.keys().next().map_or("nothing came", String::as_str);
         return Err(other(why.to_owned()));
     }
-    Ok(summed(served, way, &job, tally, (server_cpu, calls)))
+    Ok(summed(served, way, &job, tally, server_cpu, calls))
 }
 
 fn summed(
@@ -221,7 +222,8 @@ fn summed(
     way: &TlsConfig,
     job: &Job,
     tally: Tally,
-    (server_cpu, calls): (f64, Option<u64>),
+    server_cpu: f64,
+    calls: Option<u64>,
 ) -> Run {
     let share = server_cpu / (tally.seconds * served.workers as f64);
     let of_clients = tally.cpu_seconds / (tally.seconds * served.clients.max(1) as f64);

@@ -241,7 +241,7 @@ impl Study<'_> {
                     order.reverse();
                 }
                 for (at, served) in order {
-                    let run = run(self.hub, served, (number, way), job.clone())?;
+                    let run = run(self.hub, served, number, way, job.clone())?;
                     good(&run)?;
                     samples[at].push(run.bytes_per_cpu_second);
                     if at == 1 {
@@ -275,8 +275,8 @@ impl Study<'_> {
                 }
                 let what = format!("{}, {}: handshakes", served.provider, way.name());
                 progress.next(2.0 * self.plan.seconds, &what);
-                let milliseconds = self.cost(served, (number, way), 1)?;
-                let milliseconds_1mb = self.cost(served, (number, way), 1 << 20)?;
+                let milliseconds = self.cost(served, number, 1)?;
+                let milliseconds_1mb = self.cost(served, number, 1 << 20)?;
                 self.findings.handshakes.push(Handshake {
                     provider: served.provider.to_owned(),
                     way: way.clone(),
@@ -288,15 +288,10 @@ impl Study<'_> {
         Ok(())
     }
 
-    /// Milliseconds of the workers' processor time for a connection that fetches a file.
-    fn cost(
-        &mut self,
-        served: &Served<'_>,
-        way: (usize, &TlsConfig),
-        size: u64,
-    ) -> Result<f64, RunError> {
+    /// Milliseconds of the workers' processor time for a connection that fetches a file with the way of this number.
+    fn cost(&mut self, served: &Served<'_>, number: usize, size: u64) -> Result<f64, RunError> {
         let job = self.job(size, DUEL_CONNECTIONS, self.plan.seconds)?;
-        let run = run(self.hub, served, way, job)?;
+        let run = run(self.hub, served, number, &self.plan.ways[number], job)?;
         good(&run)?;
         Ok(1e3 * run.server_cpu / (run.throughput * run.seconds / size as f64).max(1.0))
     }
@@ -316,7 +311,7 @@ impl Study<'_> {
                     progress.next(self.plan.runs as f64 * self.plan.seconds, &what);
                     let Found { mut trials, best } = highest(&bounds, |connections| {
                         let job = self.job(size, connections, self.plan.seconds)?;
-                        let run = run(self.hub, served, (number, way), job)?;
+                        let run = run(self.hub, served, number, way, job)?;
                         let (throughput, failures) = (run.throughput, run.failed());
                         let latency = run.latency(which);
                         Ok::<_, RunError>((

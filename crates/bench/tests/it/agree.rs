@@ -6,7 +6,7 @@ use convoy_bench::contender::{Contender, agree};
 use convoy_bench::convoy::Convoy;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::PeerError;
-use convoy_bench::peer::ipsec_mb::{self, Arch, IpsecMb};
+use convoy_bench::peer::ipsec_mb::{self, Arch, Checks, IpsecMb};
 use convoy_bench::peer::openssl::{self, OpenSsl};
 use convoy_bench::workload::Workload;
 use convoy_crypto::Cpu;
@@ -27,7 +27,7 @@ fn intel_ipsec_mb_agrees_with_convoy() {
             }
         };
         println!("{} {}", library.version(), library.arch());
-        each_suite(|work| ipsec_mb::contenders(&library, work, true));
+        each_suite(|work| ipsec_mb::contenders(&library, work, &Checks::ALL));
     }
 }
 
@@ -48,7 +48,7 @@ fn the_peers_agree_with_each_other() {
     };
     each_suite(|work| {
         let mut both = openssl::contenders(&openssl, work);
-        both.extend(ipsec_mb::contenders(&ipsec_mb, work, true));
+        both.extend(ipsec_mb::contenders(&ipsec_mb, work, &Checks::ALL));
         both
     });
 }

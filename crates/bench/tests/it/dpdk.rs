@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use convoy_bench::cores::Cores;
 use convoy_bench::dpdk::WINDOWS;
 use convoy_bench::dpdk::contest::Peer;
 use convoy_bench::dpdk::printed::{Printed, Window};
 use convoy_bench::dpdk::program::{Program, Run, RunError};
 use convoy_bench::dpdk::report::Report;
 use convoy_bench::dpdk::rounds::{Findings, Plan, RoundsError, measure};
-use convoy_bench::esp::cores::Cores;
 use convoy_bench::results::fields::Value;
 use convoy_bench::results::head::Head;
 use convoy_bench::results::{LeftOut, Name, Results};

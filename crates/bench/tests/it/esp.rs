@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::esp::measure::{DirectionCost, measure};
 use convoy_bench::esp::rig::{Rig, RigError, Task};
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
-use convoy_bench::esp::workers::{Division, rates};
+use convoy_bench::esp::workers::{Division, Runs, rates};
 use convoy_bench::esp::{goal, report};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
@@ -126,10 +126,15 @@ fn workers_divide_sas_and_pass_every_packet() {
     let cpus = Cores::allowed().unwrap();
     let workers: Vec<u16> = if cpus.len() > 1 { vec![1, 2] } else { vec![1] };
     let task = gcm(Sizes::Mix(Mix::ImixPaper), Shape::new(4));
-    let time = Duration::from_millis(20);
-    let team = (&workers[..], &cpus[..]);
+    let runs = Runs {
+        workers: &workers,
+        cpus: &cpus,
+        division: Division::Sas,
+        rounds: 3,
+        time: Duration::from_millis(20),
+    };
     let maker = Maker::Tier(cpu, cpu.best());
-    let rates = rates(&maker, &task, Division::Sas, team, (time, 3)).unwrap();
+    let rates = rates(&maker, &task, &runs).unwrap();
     assert_eq!(rates.iter().map(|rate| rate.workers).collect::<Vec<_>>(), workers);
     for rate in &rates {
         assert_eq!(rate.errors, [""; 0]);
@@ -145,8 +150,14 @@ fn workers_pass_every_packet_with_a_driver_that_does_no_work() {
     let registry = Registry::of(&Cpu::detect().unwrap());
     let maker = Maker::driver(&registry, "null", task.suite).unwrap().unwrap();
     let cpus = Cores::allowed().unwrap();
-    let team = (&[1][..], &cpus[..]);
-    let rates = rates(&maker, &task, Division::Sas, team, (Duration::from_millis(20), 1)).unwrap();
+    let runs = Runs {
+        workers: &[1],
+        cpus: &cpus,
+        division: Division::Sas,
+        rounds: 1,
+        time: Duration::from_millis(20),
+    };
+    let rates = rates(&maker, &task, &runs).unwrap();
     assert_eq!(rates[0].errors, [""; 0]);
     assert!(rates[0].engine.ends_with("-null") && rates[0].packets.median > 0.0, "{rates:?}");
 }

@@ -1,6 +1,6 @@
 //! Figures of the report have the numbers that follow from results.
 
-use convoy_bench::figures::chart::{Figure, Kind, Line};
+use convoy_bench::chart::{Figure, Kind, Line};
 use convoy_bench::figures::{Experiment, Id, merge, page};
 use convoy_bench::html;
 use convoy_bench::results::build::Draft;

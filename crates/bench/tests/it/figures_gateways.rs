@@ -1,6 +1,6 @@
 //! Figures of gateways and of a web server have the numbers that follow from results.
 
-use convoy_bench::figures::chart::{Bars, Figure, Kind, Line, Role};
+use convoy_bench::chart::{Bars, Figure, Kind, Line, Role};
 use convoy_bench::figures::{Experiment, merge, page};
 use convoy_bench::html;
 use convoy_bench::results::build::Draft;

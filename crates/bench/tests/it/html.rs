@@ -1,6 +1,6 @@
 //! The page of a report that has all that is hard to draw.
 
-use convoy_bench::figures::chart::{Chart, Figure};
+use convoy_bench::chart::{Chart, Figure};
 use convoy_bench::html::{Report, render};
 use svg::node::element::tag::Type;
 use svg::parser::Event;

@@ -6,9 +6,11 @@ use std::str::FromStr;
 use convoy_control::site::ModelFault;
 use convoy_control::status::Status;
 use convoy_crypto::Cpu;
-use convoy_engine::registry::{Purpose, Registry};
+use convoy_engine::registry::{Purpose, Registry, algorithm};
 use convoy_runtime::EngineStats;
 use serde::Serialize;
+
+use crate::exit::Stop;
 
 /// Choice of what does the cryptography of a demonstration's gateways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,6 +145,36 @@ impl Engines {
             );
         }
         Some(text)
+    }
+}
+
+/// Failure of the model, as `--fault` names it.
+pub(super) fn fault(text: &str) -> Result<ModelFault, String> {
+    text.parse().map_err(String::from)
+}
+
+/// A driver that no SA of the demonstration would use proves nothing.
+pub(super) fn check_driver(engine: &Engine) -> anyhow::Result<()> {
+    /// The algorithm of `convoy init`'s SAs.
+    const ALGORITHM: &str = "rfc4106(gcm(aes))";
+    match engine {
+        Engine::Driver(name) if !name.starts_with(&algorithm::as_word(ALGORITHM)) => {
+            Err(Stop::usage(format!(
+                "--engine {name}: the SAs of the demonstration are of {ALGORITHM}; `convoy crypto {ALGORITHM}` \
+                 lists its drivers"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Only a device made of software fails on demand.
+pub(super) fn check_faults(engine: &Engine, faults: &[ModelFault]) -> anyhow::Result<()> {
+    match faults.first().filter(|_| *engine != Engine::Model) {
+        None => Ok(()),
+        Some(fault) => {
+            Err(Stop::usage(format!("--fault {fault}: only --engine model fails as it is told")))
+        }
     }
 }
 

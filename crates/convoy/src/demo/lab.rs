@@ -11,7 +11,7 @@ use convoy_lab::traffic::{
 };
 use convoy_lab::{Family, Topology, TopologyConfig};
 
-use super::Io;
+use super::args::Io;
 use super::budget::Budget;
 use super::folder::Folder;
 use super::gateways::Gateways;

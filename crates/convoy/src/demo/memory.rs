@@ -18,7 +18,7 @@ use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 use super::budget::Budget;
 use super::folder::Folder;
 use super::lab::version;
-use super::packets::{Datagrams, Hosts};
+use super::packets::{Datagrams, Host, Hosts};
 use super::progress::Progress;
 use super::report::{Dropped, Ping, Summary, Udp, tenths};
 use crate::gateway::{Core, Medium, Prepared, load, plain_mtu};
@@ -67,7 +67,7 @@ pub(super) fn run(
 
     let (a, b) = copying_pair(&memory(), size);
     let mut direct = Ends::new(a, b, size)?;
-    let baseline = stage.bulk("packets without Convoy", &mut direct, false, budget.baseline)?;
+    let baseline = stage.bulk("packets without Convoy", &mut direct, Host::A, budget.baseline)?;
 
     let (wire_a, wire_b) = copying_pair(&memory(), world.mtu.into());
     let capture = capture(&site_a, world.mtu)?;
@@ -80,9 +80,9 @@ pub(super) fn run(
     let mut tunnel = Ends::new(a, b, size)?;
     let ping = stage.ping(&mut tunnel, budget.ping)?;
     let forward =
-        stage.bulk("packets A to B", &mut tunnel, false, budget.bulk + budget.paced / 2)?;
+        stage.bulk("packets A to B", &mut tunnel, Host::A, budget.bulk + budget.paced / 2)?;
     let backward =
-        stage.bulk("packets B to A", &mut tunnel, true, budget.bulk + budget.paced / 2)?;
+        stage.bulk("packets B to A", &mut tunnel, Host::B, budget.bulk + budget.paced / 2)?;
 
     let summary = Summary {
         wire: "in-memory",
@@ -187,8 +187,11 @@ impl Ends {
         Ok(Self { a, b, pool: arena.pool(), burst: Burst::new() })
     }
 
-    fn end(&mut self, back: bool) -> &mut CopyPort {
-        if back { &mut self.b } else { &mut self.a }
+    fn of(&mut self, host: Host) -> &mut CopyPort {
+        match host {
+            Host::A => &mut self.a,
+            Host::B => &mut self.b,
+        }
     }
 
     /// Adds a packet to those sent by the next [`Ends::flush`].
@@ -201,14 +204,20 @@ impl Ends {
         Ok(filled?)
     }
 
-    fn flush(&mut self, back: bool) -> anyhow::Result<()> {
-        let port = if back { &mut self.b } else { &mut self.a };
+    fn flush(&mut self, sender: Host) -> anyhow::Result<()> {
+        let port = match sender {
+            Host::A => &mut self.a,
+            Host::B => &mut self.b,
+        };
         Ok(port.tx(&mut self.pool, &mut self.burst)?)
     }
 
-    /// Hands every packet that has arrived at A (`back`) or B to `take`.
-    fn receive(&mut self, back: bool, mut take: impl FnMut(&[u8])) -> anyhow::Result<usize> {
-        let port = if back { &mut self.a } else { &mut self.b };
+    /// Hands every packet that has arrived at a host to `take`.
+    fn receive(&mut self, host: Host, mut take: impl FnMut(&[u8])) -> anyhow::Result<usize> {
+        let port = match host {
+            Host::A => &mut self.a,
+            Host::B => &mut self.b,
+        };
         let received = port.rx(&mut self.pool, &mut self.burst)?;
         for frame in self.burst.drain() {
             take(frame.data());
@@ -273,25 +282,25 @@ impl Stage<'_> {
         })
     }
 
-    /// One request and its reply; whether both arrived.
+    /// One request and its reply; true if both arrived.
     fn echo(&mut self, ends: &mut Ends, number: u16) -> anyhow::Result<bool> {
-        for reply in [false, true] {
-            let message = self.hosts.echo(reply, number)?;
+        for sender in [Host::A, Host::B] {
+            let message = self.hosts.echo(sender, number)?;
             ends.stage(&message)?;
-            ends.flush(reply)?;
-            if !self.arrives(ends, reply, &message)? {
+            ends.flush(sender)?;
+            if !self.arrives(ends, sender.other(), &message)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn arrives(&self, ends: &mut Ends, back: bool, message: &[u8]) -> anyhow::Result<bool> {
+    fn arrives(&self, ends: &mut Ends, host: Host, message: &[u8]) -> anyhow::Result<bool> {
         let begun = Instant::now();
         let mut arrived = false;
         while !arrived && begun.elapsed() < QUIET {
             let take = |packet: &[u8]| arrived |= self.hosts.same_message(packet, message);
-            if ends.receive(back, take)? == 0 {
+            if ends.receive(host, take)? == 0 {
                 self.interrupt.check()?;
                 std::thread::yield_now();
             }
@@ -303,11 +312,11 @@ impl Stage<'_> {
         &mut self,
         phase: &'static str,
         ends: &mut Ends,
-        back: bool,
+        sender: Host,
         time: Duration,
     ) -> anyhow::Result<Flow> {
         self.progress.phase(phase);
-        let mut datagrams = self.hosts.datagrams(back, self.size)?;
+        let mut datagrams = self.hosts.datagrams(sender, self.size)?;
         let mut flow = Flow::default();
         let mut seen = Seen::default();
         let begun = Instant::now();
@@ -320,9 +329,10 @@ impl Stage<'_> {
                 break;
             }
             if sending && under_way < WINDOW {
-                send(ends, back, &mut datagrams, &mut flow)?;
+                send(ends, sender, &mut datagrams, &mut flow)?;
             }
-            let got = ends.receive(back, |packet| seen.take(packet, &datagrams, &mut flow))?;
+            let got =
+                ends.receive(sender.other(), |packet| seen.take(packet, &datagrams, &mut flow))?;
             if got > 0 {
                 heard = Instant::now();
                 flow.elapsed = heard - begun;
@@ -342,7 +352,7 @@ impl Stage<'_> {
 /// Sends a burst, or less when not so much may be under way.
 fn send(
     ends: &mut Ends,
-    back: bool,
+    sender: Host,
     datagrams: &mut Datagrams,
     flow: &mut Flow,
 ) -> anyhow::Result<()> {
@@ -352,10 +362,10 @@ fn send(
         flow.sent += 1;
     }
     let refused = |counters: PortCounters| counters.tx_would_block + counters.tx_too_big;
-    let before = refused(ends.end(back).counters());
-    ends.flush(back)?;
+    let before = refused(ends.of(sender).counters());
+    ends.flush(sender)?;
     // What was not taken was not sent; with the window below the depth that does not happen.
-    anyhow::ensure!(refused(ends.end(back).counters()) == before, "memory between ports is full");
+    anyhow::ensure!(refused(ends.of(sender).counters()) == before, "memory between ports is full");
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 //! Each of the four is a network namespace; the gateways are `convoy run` processes. Where
 //! namespaces are not allowed, both gateways run in this process, joined by memory.
 
+mod args;
 mod budget;
 mod engine;
 mod folder;
@@ -21,16 +22,13 @@ mod packets;
 mod progress;
 mod report;
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::{Args, Subcommand, ValueEnum};
-use convoy_control::site::{Backend, ModelFault};
-use convoy_engine::registry::algorithm;
 use convoy_lab::Family;
 
+pub use args::{DemoArgs, DemoWhat, Io};
 pub use engine::Engine;
-pub use ike::{IkeArgs, Peers};
+pub use ike::args::{IkeArgs, Peers};
 
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
@@ -38,128 +36,6 @@ use crate::output;
 use crate::privileges;
 use folder::{Folder, SiteOptions};
 use progress::Progress;
-
-/// `convoy demo`
-#[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct DemoArgs {
-    /// Another demonstration than that of ESP alone.
-    #[command(subcommand)]
-    pub what: Option<DemoWhat>,
-    /// Seconds that traffic flows, all phases together.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
-    pub seconds: u32,
-    /// Print one JSON object instead of the summary.
-    #[arg(long)]
-    pub json: bool,
-    /// Leave everything running until Ctrl-C or `convoy demo --stop`, to poke around.
-    #[arg(long)]
-    pub keep: bool,
-    /// End a demonstration that --keep left running.
-    #[arg(long, conflicts_with_all = ["keep", "seconds", "v6", "mtu", "io", "udp_encap", "json", "engine", "fault"])]
-    pub stop: bool,
-    /// IPv6, inside and outside.
-    #[arg(long)]
-    pub v6: bool,
-    /// MTU of the wire in bytes: 576 to 9000, with --v6 from 1400.
-    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9000))]
-    pub mtu: u16,
-    /// Means by which the gateways receive and send.
-    #[arg(long, value_enum, default_value_t)]
-    pub io: Io,
-    /// ESP inside UDP, as through a NAT.
-    #[arg(long)]
-    pub udp_encap: bool,
-    /// Show how far one SA gets on one worker, and on several that help each other with its cryptography. In memory.
-    #[arg(long, conflicts_with_all = ["keep", "stop", "v6", "mtu", "io", "udp_encap", "engine", "fault"])]
-    pub one_sa: bool,
-    /// Workers that share one SA, with --one-sa.
-    #[arg(long, value_name = "N", default_value_t = 2, requires = "one_sa", value_parser = clap::value_parser!(u16).range(2..=64))]
-    pub workers: u16,
-    /// Unit that does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
-    /// "cryptodev", a crypto device that DPDK drives, or "cryptodev:NAME"; "model", a device made of software; or a driver, as `convoy crypto` lists them.
-    #[arg(long, value_name = "NAME", default_value_t)]
-    pub engine: Engine,
-    /// Failures of `--engine model`, each at a time after its first packet: stall@2s, remove@500ms.
-    #[arg(long, value_name = "FAULT", value_parser = fault)]
-    pub fault: Vec<ModelFault>,
-    /// Folder for site files, capture and keys.
-    #[arg(long, value_name = "DIR", default_value = "target/demo")]
-    pub out: PathBuf,
-    /// Do without namespaces, as where they are not allowed.
-    #[arg(long, hide = true, env = "CONVOY_DEMO_IN_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
-    pub in_memory: bool,
-}
-
-fn fault(text: &str) -> Result<ModelFault, String> {
-    text.parse().map_err(String::from)
-}
-
-/// A driver that no SA of the demonstration would use proves nothing.
-fn check_driver(engine: &Engine) -> anyhow::Result<()> {
-    /// The algorithm of `convoy init`'s SAs.
-    const ALGORITHM: &str = "rfc4106(gcm(aes))";
-    match engine {
-        Engine::Driver(name) if !name.starts_with(&algorithm::as_word(ALGORITHM)) => {
-            Err(Stop::usage(format!(
-                "--engine {name}: the SAs of the demonstration are of {ALGORITHM}; `convoy crypto {ALGORITHM}` \
-                 lists its drivers"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Only a device made of software fails on demand.
-fn check_faults(engine: &Engine, faults: &[ModelFault]) -> anyhow::Result<()> {
-    match faults.first().filter(|_| *engine != Engine::Model) {
-        None => Ok(()),
-        Some(fault) => {
-            Err(Stop::usage(format!("--fault {fault}: only --engine model fails as it is told")))
-        }
-    }
-}
-
-/// Other demonstrations.
-#[derive(Clone, Debug, Subcommand)]
-pub enum DemoWhat {
-    /// Unmodified strongSwan makes the tunnels: keys, certificates, rekeys, moves and deaths.
-    Ike(IkeArgs),
-}
-
-/// Means by which the gateways of a demonstration receive and send.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Io {
-    /// TUN interfaces and ordinary sockets
-    #[default]
-    #[value(name = "tun")]
-    Tun,
-    /// Packet sockets on the interfaces of both sides
-    #[value(name = "af_packet")]
-    AfPacket,
-    /// AF_XDP sockets on the interfaces of both sides
-    #[value(name = "af_xdp")]
-    AfXdp,
-}
-
-impl Io {
-    fn backend(self) -> Backend {
-        match self {
-            Self::Tun => Backend::Host,
-            Self::AfPacket => Backend::AfPacket,
-            Self::AfXdp => Backend::AfXdp,
-        }
-    }
-
-    /// The word on the command line.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Tun => "tun",
-            Self::AfPacket => "af_packet",
-            Self::AfXdp => "af_xdp",
-        }
-    }
-}
 
 /// Smallest MTU of a wire whose tunnel is an IPv6 link: 1280 bytes (RFC 8200 section 5), and what
 /// the outer headers, ESP and its trailer take at most, rounded up.
@@ -194,8 +70,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
         #[cfg(feature = "bench")]
         return one_sa::run(args.workers, args.seconds, args.json);
     }
-    check_faults(&args.engine, &args.fault)?;
-    check_driver(&args.engine)?;
+    engine::check_faults(&args.engine, &args.fault)?;
+    engine::check_driver(&args.engine)?;
     // The order matters: becoming root of one's own namespaces needs a process with one thread.
     let place = if args.in_memory { Err("asked for".to_owned()) } else { lab::rights() };
     let interrupt = Interrupt::listen()?;

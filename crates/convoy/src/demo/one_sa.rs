@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::esp::rig::Task;
 use convoy_bench::esp::site::Shape;
-use convoy_bench::esp::workers::{Division, ROUNDS, Rate, rates};
+use convoy_bench::esp::workers::{Division, ROUNDS, Rate, Runs, rates};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::Sizes;
 use convoy_crypto::Cpu;
@@ -47,8 +47,14 @@ pub(super) fn run(workers: u16, seconds: u32, json: bool) -> anyhow::Result<Exit
         let suite = suite.parse().map_err(|error| anyhow::anyhow!("{suite}: {error}"))?;
         let sizes = Sizes::Fixed(SIZE);
         let task = Task { suite, sizes, shape: Shape::new(1), faults: None, burst: 256 };
-        let team = (&[1, workers][..], &cpus[..]);
-        all.extend(rates(&maker, &task, Division::Packets, team, (time, ROUNDS))?);
+        let runs = Runs {
+            workers: &[1, workers],
+            cpus: &cpus,
+            division: Division::Packets,
+            rounds: ROUNDS,
+            time,
+        };
+        all.extend(rates(&maker, &task, &runs)?);
     }
     let shown = OneSa { cores, rates: all };
     if json {

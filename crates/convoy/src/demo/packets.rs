@@ -22,6 +22,23 @@ const ECHO_PAYLOAD: usize = 56;
 /// The hosts' UDP port.
 const PORT: u16 = 4000;
 
+/// One of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    A,
+    B,
+}
+
+impl Host {
+    /// The one that it sends to.
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
 /// The two hosts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hosts {
@@ -29,8 +46,11 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    fn address(self, b: bool) -> IpAddr {
-        let n = if b { 2 } else { 1 };
+    fn address(self, host: Host) -> IpAddr {
+        let n = match host {
+            Host::A => 1,
+            Host::B => 2,
+        };
         match self.family {
             Family::V4 => Ipv4Addr::new(10, n, 0, 2).into(),
             Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, n.into(), 0, 0, 0, 0, 2).into(),
@@ -44,14 +64,14 @@ impl Hosts {
         }
     }
 
-    /// A packet from A to B, or back, with `protocol` and this payload, and its pseudo-header.
+    /// A packet of `sender` with `protocol` and this payload, and its pseudo-header.
     fn packet(
         self,
-        back: bool,
+        sender: Host,
         protocol: Protocol,
         payload: &[u8],
     ) -> anyhow::Result<(Vec<u8>, Sum)> {
-        let (from, to) = (self.address(back), self.address(!back));
+        let (from, to) = (self.address(sender), self.address(sender.other()));
         let mut packet = match (from, to) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => Ipv4Repr {
                 tos: Tos(0),
@@ -83,16 +103,16 @@ impl Hosts {
         Ok((packet, pseudo))
     }
 
-    /// An echo request from A to B, or its reply.
-    pub(super) fn echo(self, reply: bool, number: u16) -> anyhow::Result<Vec<u8>> {
+    /// An echo request, which A sends, or its reply, which B sends.
+    pub(super) fn echo(self, sender: Host, number: u16) -> anyhow::Result<Vec<u8>> {
         let (protocol, kinds) = match self.family {
             Family::V4 => (Protocol::ICMP, ECHO_V4),
             Family::V6 => (Protocol::ICMPV6, ECHO_V6),
         };
         let mut message = vec![0; ICMP_HEADER + ECHO_PAYLOAD];
-        message[0] = kinds[usize::from(reply)];
+        message[0] = kinds[sender as usize];
         message[6..8].copy_from_slice(&number.to_be_bytes());
-        let (mut packet, pseudo) = self.packet(reply, protocol, &message)?;
+        let (mut packet, pseudo) = self.packet(sender, protocol, &message)?;
         let pseudo = if self.family == Family::V4 { Sum::default() } else { pseudo };
         fill_icmp(pseudo, &mut packet[self.ip_header()..])?;
         Ok(packet)
@@ -104,8 +124,8 @@ impl Hosts {
         a.len() == b.len() && a.get(self.ip_header()..) == b.get(self.ip_header()..)
     }
 
-    /// A datagram of `size` bytes in all, from A to B or back, as [`Datagrams`].
-    pub(super) fn datagrams(self, back: bool, size: usize) -> anyhow::Result<Datagrams> {
+    /// A datagram of `sender`, of `size` bytes in all, as [`Datagrams`].
+    pub(super) fn datagrams(self, sender: Host, size: usize) -> anyhow::Result<Datagrams> {
         let number_at = self.ip_header() + UDP_HEADER;
         let payload = size.checked_sub(number_at).filter(|room| *room >= NUMBER);
         let payload_len = payload.context("no room for a datagram")?;
@@ -115,7 +135,7 @@ impl Hosts {
         message.extend_from_slice(&[0; NUMBER / 2]);
         message.extend_from_slice(&[0xff; NUMBER / 2]);
         message.extend((NUMBER..payload_len).map(|n| ((n * 167) >> 3) as u8));
-        let (mut packet, pseudo) = self.packet(back, Protocol::UDP, &message)?;
+        let (mut packet, pseudo) = self.packet(sender, Protocol::UDP, &message)?;
         fill_udp(pseudo, &mut packet[self.ip_header()..])?;
         Ok(Datagrams { packet, number_at })
     }
@@ -162,11 +182,11 @@ mod tests {
     #[test]
     fn the_checksum_holds_for_every_number() {
         for hosts in BOTH {
-            let mut datagrams = hosts.datagrams(false, 1400).unwrap();
+            let mut datagrams = hosts.datagrams(Host::A, 1400).unwrap();
             for number in [0, 1, 0xffff, 0x1234_5678_9abc_def0, u64::MAX] {
                 let packet = datagrams.numbered(number).to_vec();
                 let message = &packet[hosts.ip_header()..];
-                let (from, to) = (hosts.address(false), hosts.address(true));
+                let (from, to) = (hosts.address(Host::A), hosts.address(Host::B));
                 let pseudo = Sum::pseudo(from, to, Protocol::UDP, message.len()).unwrap();
                 assert!(verify(pseudo, message));
                 assert_eq!(datagrams.number_of(&packet), Some(number));
@@ -176,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_damaged_datagram_has_no_number() {
-        let mut datagrams = BOTH[0].datagrams(true, 100).unwrap();
+        let mut datagrams = BOTH[0].datagrams(Host::B, 100).unwrap();
         for at in [30, 40, 50, 99] {
             let mut packet = datagrams.numbered(7).to_vec();
             packet[at] ^= 1;
@@ -184,16 +204,16 @@ mod tests {
         }
         let short = datagrams.numbered(7)[..99].to_vec();
         assert_eq!(datagrams.number_of(&short), None);
-        assert!(BOTH[1].datagrams(false, 63).is_err());
+        assert!(BOTH[1].datagrams(Host::A, 63).is_err());
     }
 
     #[test]
     fn a_reply_is_not_its_request() {
         for hosts in BOTH {
-            let (request, reply) = (hosts.echo(false, 3).unwrap(), hosts.echo(true, 3).unwrap());
+            let [request, reply] = [Host::A, Host::B].map(|sender| hosts.echo(sender, 3).unwrap());
             assert!(hosts.same_message(&request, &request));
             assert!(!hosts.same_message(&request, &reply));
-            assert!(!hosts.same_message(&reply, &hosts.echo(true, 4).unwrap()));
+            assert!(!hosts.same_message(&reply, &hosts.echo(Host::B, 4).unwrap()));
         }
     }
 }

@@ -4,7 +4,7 @@ use convoy_control::site::Site;
 use convoy_control::status::Status;
 use convoy_crypto::Suite;
 
-use super::Check;
+use super::check::Check;
 
 const ABOUT: &str = "ciphers";
 

@@ -2,7 +2,7 @@
 
 use convoy_control::status::Status;
 
-use super::Check;
+use super::check::Check;
 
 const ABOUT: &str = "engine";
 
@@ -47,8 +47,8 @@ pub(super) fn look(status: &Status) -> Option<Check> {
 mod tests {
     use convoy_control::status::SCHEMA;
 
-    use super::super::Level;
     use super::*;
+    use crate::doctor::check::Level;
 
     fn status(engine: Option<&str>, counters: &[(&str, u64)]) -> Status {
         let counters: Vec<_> = counters

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Check;
+use super::check::Check;
 
 /// Folders from which modprobe(8) takes its settings.
 const MODPROBE: [&str; 4] =
@@ -188,8 +188,8 @@ fn ipv6(root: &Path) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
+    use crate::doctor::check::Level;
 
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Checks of this host for what helps or hinders a gateway. They read, and change nothing.
 
+mod check;
 mod ciphers;
 mod engine;
 mod kernel;
@@ -7,76 +8,15 @@ mod modules;
 mod network;
 mod programs;
 
-use std::fmt;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use convoy_control::client::{Client, Target};
 use convoy_control::protocol::{Answer, Request};
 use convoy_control::site::Site;
-use serde::Serialize;
 
-/// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Level {
-    /// As it should be.
-    Ok,
-    /// Worth knowing, or not to be seen.
-    Note,
-    /// To be put right.
-    Problem,
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ok => "OK",
-            Self::Note => "note",
-            Self::Problem => "PROBLEM",
-        })
-    }
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Check {
-    pub(crate) level: Level,
-    /// Subject, in a word or two.
-    pub(crate) about: &'static str,
-    /// Finding, its place, and the remedy.
-    pub(crate) found: String,
-}
-
-impl Check {
-    fn ok(about: &'static str, found: impl Into<String>) -> Self {
-        Self { level: Level::Ok, about, found: found.into() }
-    }
-
-    fn note(about: &'static str, found: impl Into<String>) -> Self {
-        Self { level: Level::Note, about, found: found.into() }
-    }
-
-    fn problem(about: &'static str, found: impl Into<String>) -> Self {
-        Self { level: Level::Problem, about, found: found.into() }
-    }
-}
-
-/// Gateway that the checks are about.
-#[derive(Debug)]
-struct Patient<'a> {
-    site: Option<&'a Site>,
-    /// Peers that the site file and the running gateway name.
-    peers: Vec<IpAddr>,
-    udp_port: u16,
-    interface: String,
-    /// Path at which XFRM is served, if it is to be.
-    socket: Option<PathBuf>,
-    /// `Ok` if the gateway answers; else the reason, in words.
-    gateway: Result<(), String>,
-    /// True if it runs, as far as that is known.
-    is_running: Option<bool>,
-}
+use check::Patient;
+pub(crate) use check::{Check, Level};
 
 /// Looks at everything, in the calling thread's network namespace.
 pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::Check;
+use super::check::Check;
 
 const ABOUT: &str = "kernel modules";
 /// Modules that all of it needs, the ways to have each, and its use.
@@ -97,8 +97,8 @@ fn there(root: &Path) -> Option<BTreeSet<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
+    use crate::doctor::check::Level;
 
     fn root(loaded: &str, builtin: &str, files: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();

@@ -8,7 +8,8 @@ use convoy_leak_protection::{
     has_legacy_rules, interferences,
 };
 
-use super::{Check, Patient, modules, modules::Need};
+use super::check::{Check, Patient};
+use super::modules::{self, Need};
 use crate::gateway;
 
 pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Check, Patient};
+use super::check::{Check, Patient};
 use crate::exit::describe;
 use crate::preload::{Listener, find_library, probe};
 use crate::units::{Daemon, drop_in, folder_with};
@@ -278,8 +278,8 @@ fn commands(units: &[(Daemon, &&str)]) -> Vec<String> {
 mod tests {
     use socket2::{Domain, SockAddr, Socket, Type};
 
-    use super::super::Level;
     use super::*;
+    use crate::doctor::check::Level;
 
     /// Of a host where the control socket tells nothing.
     fn patient(socket: Option<PathBuf>) -> Patient<'static> {

@@ -2,24 +2,44 @@
 
 use std::path::Path;
 
-use convoy_control::client::{Client, ClientError, Target};
+use clap::Args;
+use convoy_control::client::{self, Client, ClientError};
 use convoy_control::protocol::{Answer, Request};
 use convoy_control::status::Text;
 use serde::Serialize;
 
-use crate::cli;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
+/// A running gateway, as the command line names it.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// Name of the gateway, its site file, or its control socket; may be left out when only one
+    /// runs.
+    #[arg(value_name = "GATEWAY", env = "CONVOY_GATEWAY")]
+    pub gateway: Option<String>,
+}
+
+/// Verbs that ask a running gateway something.
+#[derive(Debug, Args)]
+pub struct AskArgs {
+    /// The gateway to ask.
+    #[command(flatten)]
+    pub target: Target,
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// The gateway that the command line means.
-pub(super) fn client(target: &cli::Target) -> anyhow::Result<Client> {
+pub(super) fn client(target: &Target) -> anyhow::Result<Client> {
     let target = match target.gateway.as_deref() {
-        None => Target::Only,
+        None => client::Target::Only,
         Some(text) if Path::new(text).extension().is_some_and(|e| e == "toml") => {
-            Target::Site(text.into())
+            client::Target::Site(text.into())
         }
-        Some(text) if text.contains('/') => Target::Socket(text.into()),
-        Some(name) => Target::Name(name.to_owned()),
+        Some(text) if text.contains('/') => client::Target::Socket(text.into()),
+        Some(name) => client::Target::Name(name.to_owned()),
     };
     Client::find(&target).map_err(|error| failed(error, Exit::Trouble))
 }

@@ -1,12 +1,25 @@
 //! `convoy check`: finds every error of site files before anything depends on them.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use convoy_control::site::{Finding, Site};
 use serde::Serialize;
 
-use crate::cli::CheckArgs;
 use crate::exit::Exit;
 use crate::gateway;
 use crate::output;
+
+/// `convoy check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Site files.
+    #[arg(required = true, value_name = "SITE.toml")]
+    pub sites: Vec<PathBuf>,
+    /// Print findings as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Serialize)]
 struct Report {
@@ -16,7 +29,7 @@ struct Report {
     notes: Vec<Finding>,
 }
 
-pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut report = Report { errors: Vec::new(), warnings: Vec::new(), notes: Vec::new() };
     for path in &args.sites {
         match Site::load(path) {

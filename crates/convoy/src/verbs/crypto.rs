@@ -1,5 +1,6 @@
 //! `convoy crypto`: what this machine can do, like `/proc/crypto`.
 
+mod args;
 mod drivers;
 mod gateway;
 #[cfg(feature = "provider")]
@@ -14,11 +15,12 @@ use convoy_crypto::{
 use convoy_engine::registry::{self, Registry};
 use serde::Serialize;
 
-use crate::cli::{CryptoArgs, CryptoVerb};
 use crate::exit::{Exit, Stop};
 use crate::output;
 #[cfg(feature = "provider")]
 use crate::verbs::openssl_conf::offered::Offered;
+use args::CryptoVerb;
+pub(crate) use args::{CryptoArgs, HELP};
 use drivers::DriverRow;
 
 #[derive(Serialize)]
@@ -81,7 +83,7 @@ struct Implementation {
     name: String,
 }
 
-pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
     match &args.of_gateway {
         Some(CryptoVerb::Show(args)) => return gateway::show(args),
         Some(CryptoVerb::Set(args)) => return gateway::set(args),

@@ -44,7 +44,7 @@ pub struct EnableArgs {
     pub root: PathBuf,
 }
 
-pub(super) fn run(args: &EnableArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &EnableArgs) -> anyhow::Result<Exit> {
     let root = fs::canonicalize(&args.root)
         .map_err(|error| Stop::usage(format!("--root {}: {error}", args.root.display())))?;
     let told = if args.off { disable(args.daemon, &root)? } else { enable(args.daemon, &root)? };

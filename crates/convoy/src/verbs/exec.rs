@@ -11,12 +11,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use convoy_control::peer::Stranger;
 use nix::errno::Errno;
 
-use crate::cli::ExecArgs;
 use crate::exit::{Exit, Stop};
 use crate::preload::{Listener, PRELOAD_VARIABLE, find_library, probe};
+
+/// `convoy exec`
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// The socket of the gateway that is to be the command's kernel.
+    #[arg(
+        long,
+        env = "CONVOY_XFRM_SOCKET",
+        default_value = "/run/convoy/xfrm.sock",
+        value_name = "PATH"
+    )]
+    pub socket: PathBuf,
+    /// Seconds to wait for a gateway to serve that socket; 0 does not wait.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub wait: u32,
+    /// The command, and what it is given.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
 
 /// The variable that the library reads.
 const SOCKET_VARIABLE: &str = "CONVOY_XFRM_SOCKET";
@@ -26,7 +45,7 @@ const NAMES_MOST: u64 = 1 << 20;
 /// The section that a linker of Go makes, with the end of its name.
 const BUILD_INFO: &[u8] = b".go.buildinfo\0";
 
-pub(super) fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
     let (name, rest) =
         args.command.split_first().ok_or_else(|| Stop::usage("no command was given"))?;
     let program = find_program(name)?;

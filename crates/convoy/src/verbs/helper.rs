@@ -8,7 +8,7 @@ use nix::sys::socket::{getsockname, getsockopt, sockopt};
 use crate::exit::{Exit, Stop};
 use crate::gateway;
 
-pub(super) fn run() -> anyhow::Result<Exit> {
+pub(crate) fn run() -> anyhow::Result<Exit> {
     if !is_unix_stream() {
         return Err(Stop::usage(
             "this verb is for `convoy run` and for convoy-helper.socket, which start it by themselves",

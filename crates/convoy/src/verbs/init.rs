@@ -1,22 +1,58 @@
 //! `convoy init`: a pair of site files to begin with.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::Args;
 use convoy_control::init::{InitError, PairOptions, SideOptions, pair};
 use convoy_crypto::KeyBits;
 use convoy_wire::Prefix;
 use serde::Serialize;
 
-use crate::cli::InitArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
+
+/// `convoy init`
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Folder to write the two files into; nothing in it is overwritten.
+    #[arg(default_value = ".")]
+    pub folder: PathBuf,
+    /// Outer address of the left gateway.
+    #[arg(long, default_value = "192.0.2.1", value_name = "ADDRESS")]
+    pub left: IpAddr,
+    /// Outer address of the right gateway.
+    #[arg(long, default_value = "198.51.100.1", value_name = "ADDRESS")]
+    pub right: IpAddr,
+    /// Networks behind the left gateway.
+    #[arg(long, default_value = "10.1.0.0/24", value_name = "NETWORK", value_delimiter = ',')]
+    pub left_net: Vec<Prefix>,
+    /// Networks behind the right gateway.
+    #[arg(long, default_value = "10.2.0.0/24", value_name = "NETWORK", value_delimiter = ',')]
+    pub right_net: Vec<Prefix>,
+    /// Name of the left gateway, its file and its state folder.
+    #[arg(long, default_value = "left", value_name = "NAME")]
+    pub left_name: String,
+    /// Name of the right gateway, its file and its state folder.
+    #[arg(long, default_value = "right", value_name = "NAME")]
+    pub right_name: String,
+    /// Size of the AES keys in bits: 128, 192 or 256.
+    #[arg(long, default_value_t = 128, value_name = "BITS")]
+    pub key_bits: u16,
+    /// Carry ESP in UDP, as through a NAT.
+    #[arg(long)]
+    pub udp_encap: bool,
+    /// Print what was written as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Serialize)]
 struct Report {
     files: Vec<PathBuf>,
 }
 
-pub(super) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
     let side = |name: &str, address, networks: &[Prefix]| {
         SideOptions::new(name, address, networks.to_vec())
     };

@@ -1,20 +1,37 @@
 //! `convoy keys`: a key file for Wireshark.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::Args;
 use convoy_control::protocol::{Answer, Request};
 use convoy_control::wireshark::esp_sa;
 use zeroize::Zeroizing;
 
-use super::ask;
-use crate::cli::KeysArgs;
+use super::ask::{self, Target};
 use crate::exit::Exit;
 use crate::gateway::load;
 use crate::output;
 
-pub(super) fn run(args: &KeysArgs) -> anyhow::Result<Exit> {
+/// `convoy keys`
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    /// The gateway that has the keys.
+    #[command(flatten)]
+    pub target: Target,
+    /// Take the keys from this site file instead of a running gateway.
+    #[arg(long, value_name = "SITE.toml", conflicts_with = "gateway")]
+    pub from_site: Option<PathBuf>,
+    /// Write to this file (mode 0600) instead of standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<Exit> {
     let text = match &args.from_site {
         Some(path) => esp_sa(&load(path)?.0),
         None => ask_gateway(args)?,

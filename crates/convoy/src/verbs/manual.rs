@@ -4,10 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::exit::Exit;
 use crate::output;
 
@@ -29,9 +28,10 @@ pub struct ManualArgs {
     pub list: bool,
 }
 
-pub(super) fn run(args: &ManualArgs) -> anyhow::Result<Exit> {
+/// Writes them for a command line.
+pub(crate) fn run(args: &ManualArgs, command: &Command) -> anyhow::Result<Exit> {
     let mut told = String::new();
-    for (name, bytes) in pages()?.into_iter().chain(completions()) {
+    for (name, bytes) in pages(command)?.into_iter().chain(completions(command)) {
         let path = args.folder.join(name);
         if !args.list {
             write(&path, &bytes)?;
@@ -50,8 +50,8 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Man pages: `convoy.1`, and one for each verb that is shown.
-fn pages() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
-    let mut command = Cli::command().disable_help_subcommand(true);
+pub(crate) fn pages(command: &Command) -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut command = command.clone().disable_help_subcommand(true);
     // Gives each verb the name of its page.
     command.build();
     let mut pages = Vec::new();
@@ -70,10 +70,11 @@ fn collect(command: &Command, pages: &mut Vec<(PathBuf, Vec<u8>)>) -> anyhow::Re
     Ok(())
 }
 
-fn completions() -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
+/// Completions of each shell.
+pub(crate) fn completions(command: &Command) -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
     COMPLETIONS.into_iter().map(|(shell, folder)| {
         let mut bytes = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "convoy", &mut bytes);
+        clap_complete::generate(shell, &mut command.clone(), "convoy", &mut bytes);
         let name = match shell {
             Shell::Zsh => "_convoy",
             Shell::Fish => "convoy.fish",
@@ -81,29 +82,4 @@ fn completions() -> impl Iterator<Item = (PathBuf, Vec<u8>)> {
         };
         (Path::new(folder).join(name), bytes)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_verb_that_is_shown_has_a_page_and_is_completed() {
-        let pages = pages().unwrap();
-        let completions: Vec<_> = completions().collect();
-        let command = Cli::command();
-        let shown: Vec<_> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
-        assert!(shown.len() > 10);
-        for verb in shown {
-            let name = format!("man/man1/convoy-{}.1", verb.get_name());
-            let page = pages.iter().find(|(path, _)| path == Path::new(&name));
-            let text = String::from_utf8(page.unwrap().1.clone()).unwrap();
-            assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH OPTIONS"), "{name}");
-            for (path, bytes) in &completions {
-                let text = String::from_utf8_lossy(bytes);
-                assert!(text.contains(verb.get_name()), "{}: {name}", path.display());
-            }
-        }
-        assert!(pages.iter().all(|(path, _)| !path.ends_with("convoy-helper.1")));
-    }
 }

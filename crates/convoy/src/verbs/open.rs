@@ -1,16 +1,29 @@
 //! `convoy open`: lets packets to networks pass in clear that a gateway which does not run left closed.
 
+use std::path::PathBuf;
+
 use anyhow::Context as _;
+use clap::Args;
 use convoy_control::client::{Client, Target};
 use convoy_control::protocol::Request;
 use convoy_host::Netns;
 
-use crate::cli::OpenArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway;
 use crate::output;
 
-pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
+/// `convoy open`
+#[derive(Debug, Args)]
+pub struct OpenArgs {
+    /// Site file of the gateway.
+    #[arg(value_name = "SITE.toml")]
+    pub site: PathBuf,
+    /// Another interface, that the gateway had under an earlier site file.
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
+}
+
+pub(crate) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     let (site, _) = gateway::load(&args.site)?;
     let own = site.plain.tun();
     let interface = args.interface.as_ref().unwrap_or(&own);

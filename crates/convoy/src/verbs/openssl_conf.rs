@@ -30,7 +30,7 @@ struct Report {
     ciphers: Vec<Offered>,
 }
 
-pub(super) fn run(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
     match &args.check {
         Some(file) => check(file, args.json),
         None => write(args),

@@ -2,11 +2,10 @@
 
 use convoy_control::protocol::{Answer, Request};
 
-use super::ask;
-use crate::cli::AskArgs;
+use super::ask::{self, AskArgs};
 use crate::exit::Exit;
 
-pub(super) fn run(args: &AskArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &AskArgs) -> anyhow::Result<Exit> {
     let client = ask::client(&args.target)?;
     // What a gateway refuses here is wrong in the site file.
     let Answer::Reload(report) = ask::ask(&client, Request::Reload, Exit::Usage)? else {

@@ -1,12 +1,13 @@
 //! `convoy replay`: the real worker over capture files.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use clap::Args;
 use convoy_control::site::Site;
 use convoy_control::state::State;
 use convoy_io::pcap::{Reader, Writer};
@@ -16,11 +17,37 @@ use convoy_packet::{BURST_MAX, Burst, Pool};
 use convoy_runtime::{PortTotals, WireMatch, WirePort, Worker, WorkerPorts, now};
 use serde::Serialize;
 
-use crate::cli::ReplayArgs;
 use crate::exit::{Exit, Stop, describe};
 use crate::gateway::{Medium, Prepared, load};
 use crate::output;
 use crate::privileges;
+
+/// `convoy replay`
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Site file.
+    #[arg(value_name = "SITE.toml")]
+    pub site: PathBuf,
+    /// Packets that arrive at the plain side.
+    #[arg(long, value_name = "PCAP")]
+    pub plain_in: Option<PathBuf>,
+    /// File for packets that leave the plain side.
+    #[arg(long, value_name = "PCAP")]
+    pub plain_out: Option<PathBuf>,
+    /// Packets that arrive at the wire side.
+    #[arg(long, value_name = "PCAP")]
+    pub wire_in: Option<PathBuf>,
+    /// File for packets that leave the wire side.
+    #[arg(long, value_name = "PCAP")]
+    pub wire_out: Option<PathBuf>,
+    /// Begin sequence numbers at 1 and remember nothing. Repeats nonces if the keys are used for
+    /// anything else: for tests with throw-away keys only.
+    #[arg(long)]
+    pub no_lease: bool,
+    /// Print counts as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Outer packets are for an Ethernet unless the site file says otherwise.
 const WIRE_MTU: u16 = 1500;
@@ -63,7 +90,7 @@ struct SaReport {
     dropped: u64,
 }
 
-pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     if args.plain_in.is_none() && args.wire_in.is_none() {
         return Err(Stop::usage("nothing to replay: name a capture by --plain-in or --wire-in"));
     }

@@ -1,11 +1,12 @@
 //! `convoy run`: one gateway, until it is told to end.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::Args;
 use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
@@ -16,17 +17,36 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
     Absent, Gateway, Helper, Live, Metrics, describe_protection, describe_wire, load,
     missing_addresses, missing_cpus, past_interface, plain_mtu, plan, unprotectable, wire_mtu,
 };
 use crate::output;
-use crate::privileges;
+use crate::privileges::{self, Limits};
 use crate::service_manager::ServiceManager;
 
-pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+/// `convoy run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Site file.
+    #[arg(value_name = "SITE.toml")]
+    pub site: PathBuf,
+    /// Tell what would be changed on this host, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// With --dry-run: print as JSON.
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
+    /// Also end when standard input ends: for a program that starts a gateway and may die before it.
+    #[arg(long)]
+    pub until_stdin_ends: bool,
+    /// The limits under which it runs.
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     if !args.dry_run {
         privileges::keep_private();
     }

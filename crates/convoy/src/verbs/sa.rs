@@ -2,11 +2,10 @@
 
 use convoy_control::protocol::{Answer, Request};
 
-use super::ask;
-use crate::cli::AskArgs;
+use super::ask::{self, AskArgs};
 use crate::exit::Exit;
 
-pub(super) fn run(args: &AskArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &AskArgs) -> anyhow::Result<Exit> {
     let client = ask::client(&args.target)?;
     let Answer::Sa(report) = ask::ask(&client, Request::Sa, Exit::Trouble)? else {
         return Err(ask::unexpected(&client));

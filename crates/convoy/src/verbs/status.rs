@@ -2,16 +2,30 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use convoy_control::client::Client;
 use convoy_control::protocol::{Answer, Request};
 use convoy_control::status::{Level, Status, Text as _};
 
-use super::ask;
-use crate::cli::StatusArgs;
+use super::ask::{self, Target};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
-pub(super) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
+/// `convoy status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The gateway to ask.
+    #[command(flatten)]
+    pub target: Target,
+    /// Show again every so many seconds, until interrupted.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    pub watch: Option<f64>,
+    /// Print as JSON; with --watch one object per line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     let interval = args.watch.map(|seconds| {
         Duration::try_from_secs_f64(seconds)
             .ok()
@@ -50,4 +64,10 @@ fn show(args: &StatusArgs, status: &Status) -> anyhow::Result<()> {
         (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", status.text())),
         (false, false) => output::print(&status.text()),
     }
+}
+
+/// A number of seconds. What follows `--watch` is taken for one, even where a gateway was meant.
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse()
+        .map_err(|_| "not a number of seconds; to name a gateway, put it before --watch".to_owned())
 }

@@ -1,16 +1,65 @@
 //! `convoy trace`: what would become of a packet, and why.
 
+use std::net::IpAddr;
+
+use clap::Args;
 use convoy_control::protocol::{Answer, Request};
 use convoy_control::status::Text as _;
 use convoy_control::trace::{Question, Verdict};
 use convoy_wire::Protocol;
 
-use super::ask;
-use crate::cli::TraceArgs;
+use super::ask::{self, Target};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
-pub(super) fn run(args: &TraceArgs) -> anyhow::Result<Exit> {
+/// `convoy trace`
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The gateway to ask.
+    #[command(flatten)]
+    pub target: Target,
+    /// Source of the packet.
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: IpAddr,
+    /// Its destination.
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: IpAddr,
+    /// Upper protocol: a name such as tcp, udp or icmp, or a number.
+    #[arg(
+        long,
+        value_name = "PROTOCOL",
+        default_value = "icmp",
+        default_value_if("sport", clap::builder::ArgPredicate::IsPresent, "udp"),
+        default_value_if("dport", clap::builder::ArgPredicate::IsPresent, "udp")
+    )]
+    pub proto: String,
+    /// Source port, or ICMP type.
+    #[arg(long, value_name = "PORT")]
+    pub sport: Option<u16>,
+    /// Destination port, or ICMP code.
+    #[arg(long, value_name = "PORT")]
+    pub dport: Option<u16>,
+    /// Length of the packet with its IP header.
+    #[arg(long, value_name = "BYTES", default_value_t = 84)]
+    pub bytes: u16,
+    /// Its don't-fragment bit is clear: IPv4 packets that are too long are cut.
+    #[arg(long)]
+    pub may_fragment: bool,
+    /// The packet is routed into the interface of this identifier ([[xfrm.interface]]).
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "inbound")]
+    pub if_id: u32,
+    /// The packet arrives in one of ESP or AH.
+    #[arg(long, requires = "spi")]
+    pub inbound: bool,
+    /// The SPI that it arrives with.
+    #[arg(long, value_name = "SPI", requires = "inbound", value_parser = spi)]
+    pub spi: Option<u32>,
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<Exit> {
     let question = question(args)?;
     let client = ask::client(&args.target)?;
     let Answer::Trace(trace) = ask::ask(&client, Request::Trace(question), Exit::Usage)? else {
@@ -61,4 +110,13 @@ fn question(args: &TraceArgs) -> anyhow::Result<Question> {
         spi: args.spi,
         if_id: args.if_id,
     })
+}
+
+/// An SPI, in hexadecimal with 0x in front or in decimal.
+fn spi(text: &str) -> Result<u32, String> {
+    let spi = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    spi.map_err(|_| "an SPI is a number of 32 bits, such as 0xc1a2b3c4".to_owned())
 }

@@ -104,7 +104,7 @@ fn forwarding_is_told_in_the_same_form() {
     assert!(output.status.success(), "{error}");
     let results = Results::parse(&output.stdout).unwrap();
     assert!(results.bench == "forward" && results.complete && results.errors.is_empty());
-    let processors = convoy_bench::esp::cores::Cores::allowed().unwrap().len();
+    let processors = convoy_bench::cores::Cores::allowed().unwrap().len();
     let is_left_out =
         |what: &str| results.left_out.iter().any(|left_out| left_out.what.starts_with(what));
     let of = |quantity: &str, engine: &str| {
@@ -277,7 +277,7 @@ fn dpdks_devices_take_turns_with_convoy_or_are_named() {
     let words = "bench dpdk --suite aes-128-gcm-16 --sizes 64 --rounds 2 --json";
     let output = convoy(&words.split(' ').collect::<Vec<_>>());
     let error = text(&output.stderr);
-    if convoy_bench::esp::cores::Cores::allowed().unwrap().len() < 2 {
+    if convoy_bench::cores::Cores::allowed().unwrap().len() < 2 {
         assert!(error.contains("needs a second processor"), "{error}");
         return println!("SKIPPED: there is one processor");
     }
@@ -294,7 +294,7 @@ fn dpdks_devices_take_turns_with_convoy_or_are_named() {
 
 #[test]
 fn without_dpdks_program_it_is_told_how_to_get_it() {
-    if convoy_bench::esp::cores::Cores::allowed().unwrap().len() < 2 {
+    if convoy_bench::cores::Cores::allowed().unwrap().len() < 2 {
         return println!("SKIPPED: there is one processor");
     }
     let output = convoy(&["bench", "dpdk", "--program", "/nowhere/perf", "--quick", "--json"]);

@@ -92,28 +92,50 @@ fn tag_place(
     }
 }
 
-/// Contenders for each interface of `library` that fits the workload; none if it lacks the suite. Those that check
-/// their callers, which are never the fastest, are among them if `with_checks`.
+/// Checks of an interface on what its caller hands over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// It trusts its caller.
+    None,
+    /// It checks its caller.
+    Caller,
+}
+
+impl Checks {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::None, Self::Caller];
+
+    /// Suffix of an interface's name.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Caller => CHECKED,
+        }
+    }
+}
+
+/// Contenders for each interface of `library` that fits the workload; none if it lacks the suite. Those of jobs and bursts are
+/// among them with each of these `checks`; those that check their callers are never the fastest.
 #[must_use]
 pub fn contenders(
     library: &Rc<IpsecMb>,
     work: &Workload,
-    with_checks: bool,
+    checks: &[Checks],
 ) -> Vec<Box<dyn Contender>> {
     match library.generation {
-        Generation::V1 => with_jobs::<Job>(library, work, with_checks),
-        Generation::V2 => with_jobs::<JobV2>(library, work, with_checks),
+        Generation::V1 => with_jobs::<Job>(library, work, checks),
+        Generation::V2 => with_jobs::<JobV2>(library, work, checks),
     }
 }
 
 fn with_jobs<J: StampedJob + 'static>(
     library: &Rc<IpsecMb>,
     work: &Workload,
-    with_checks: bool,
+    checks: &[Checks],
 ) -> Vec<Box<dyn Contender>> {
     let mut all = Vec::new();
     let mut push = |contender: Option<Box<dyn Contender>>| all.extend(contender);
-    for &checks in if with_checks { &[false, true][..] } else { &[false] } {
+    for &checks in checks {
         push(boxed(library, work, Queue::<J>::new(library, work, checks)));
         for size in [32, MAX_BURST] {
             push(boxed(library, work, Bursts::<J>::new(library, work, size, checks)));
@@ -164,15 +186,10 @@ fn templates<J: StampedJob>(library: &IpsecMb, suite: Suite) -> Option<[J; 2]> {
     Some([template(Direction::Seal)?, template(Direction::Open)?])
 }
 
-/// Suffix of an interface's name: `CHECKED` if it checks its callers, else empty.
-const fn checks_suffix(checks: bool) -> &'static str {
-    if checks { CHECKED } else { "" }
-}
-
 /// One job after the other through the manager's queue.
 struct Queue<J> {
     templates: [J; 2],
-    checks: bool,
+    checks: Checks,
     next: GetJob,
     submit: GetJob,
     completed: GetJob,
@@ -180,9 +197,12 @@ struct Queue<J> {
 }
 
 impl<J: StampedJob> Queue<J> {
-    fn new(library: &IpsecMb, work: &Workload, checks: bool) -> Option<Self> {
+    fn new(library: &IpsecMb, work: &Workload, checks: Checks) -> Option<Self> {
         let functions = &library.functions;
-        let submit = if checks { functions.submit_job } else { functions.submit_job_nocheck };
+        let submit = match checks {
+            Checks::None => functions.submit_job_nocheck,
+            Checks::Caller => functions.submit_job,
+        };
         Some(Self {
             templates: templates(library, work.suite)?,
             checks,
@@ -196,7 +216,7 @@ impl<J: StampedJob> Queue<J> {
 
 impl<J: StampedJob> Calls for Queue<J> {
     fn api(&self) -> String {
-        format!("job{}", checks_suffix(self.checks))
+        format!("job{}", self.checks.suffix())
     }
 
     fn run(&mut self, base: &mut Base, direction: Direction, work: &Workload, arena: *mut u8) {
@@ -229,16 +249,19 @@ impl<J: StampedJob> Calls for Queue<J> {
 struct Bursts<J> {
     templates: [J; 2],
     size: usize,
-    checks: bool,
+    checks: Checks,
     next: Burst,
     submit: Burst,
     flush: Burst,
 }
 
 impl<J: StampedJob> Bursts<J> {
-    fn new(library: &IpsecMb, work: &Workload, size: usize, checks: bool) -> Option<Self> {
+    fn new(library: &IpsecMb, work: &Workload, size: usize, checks: Checks) -> Option<Self> {
         let functions = &library.functions;
-        let submit = if checks { functions.submit_burst } else { functions.submit_burst_nocheck };
+        let submit = match checks {
+            Checks::None => functions.submit_burst_nocheck,
+            Checks::Caller => functions.submit_burst,
+        };
         Some(Self {
             templates: templates(library, work.suite)?,
             size,
@@ -252,7 +275,7 @@ impl<J: StampedJob> Bursts<J> {
 
 impl<J: StampedJob> Calls for Bursts<J> {
     fn api(&self) -> String {
-        format!("burst-{}{}", self.size, checks_suffix(self.checks))
+        format!("burst-{}{}", self.size, self.checks.suffix())
     }
 
     fn run(&mut self, base: &mut Base, direction: Direction, work: &Workload, arena: *mut u8) {

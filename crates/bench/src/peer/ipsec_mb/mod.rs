@@ -10,5 +10,5 @@ mod layout;
 mod library;
 mod processor;
 
-pub use contender::contenders;
+pub use contender::{Checks, contenders};
 pub use library::{Arch, IpsecMb};

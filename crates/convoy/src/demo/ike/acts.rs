@@ -9,19 +9,13 @@ use anyhow::{Context as _, ensure};
 use convoy_lab::traffic::{Direction, Ping, PingReport, Rate, TcpBulk, UdpPaced, UdpReport, Watch};
 use convoy_lab::{Family, IpNet, WIRE_LINK};
 
-use super::play::{Datagrams, Done, Play};
-use super::shares::Shares;
+use super::play::{Act, Done, Play};
+use super::shares::{Datagrams, Shares};
 use super::world::{LIMIT, SIDES};
 use crate::demo::gateways::Gateway;
 use crate::demo::lab::{LATEST, without_room};
 use crate::demo::report::Dropped;
 use crate::output::si;
-
-/// An act: its name and what is done.
-pub(super) struct Act {
-    pub(super) name: &'static str,
-    pub(super) play: fn(&mut Play<'_>) -> anyhow::Result<Done>,
-}
 
 /// With one tunnel: everything that happens to one.
 pub(super) const TOUR: &[Act] = &[

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::acts::Act;
-use super::shares::Shares;
+use super::shares::{Datagrams, Shares};
 use super::world::World;
 use crate::demo::progress::Progress;
 use crate::interrupt::Interrupt;
@@ -32,6 +31,12 @@ impl Verdict {
     }
 }
 
+/// An act: its name and what is done.
+pub(super) struct Act {
+    pub(super) name: &'static str,
+    pub(super) play: fn(&mut Play<'_>) -> anyhow::Result<Done>,
+}
+
 /// An act that went as it should.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
@@ -48,14 +53,6 @@ pub(super) struct Scene {
     /// Result that was seen, or the error.
     said: String,
     seconds: f64,
-}
-
-/// Datagrams that were counted.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Datagrams {
-    pub(super) sent: u64,
-    /// Datagrams that did not arrive.
-    pub(super) lost: u64,
 }
 
 /// Outcome of all acts.

@@ -7,13 +7,20 @@ use std::time::{Duration, Instant};
 use convoy_control::status::WorkerStatus;
 use serde::Serialize;
 
-use super::play::Datagrams;
 use super::world::{SIDES, World};
 
 /// Longest time that SAs of earlier rekeys may stay.
 const SETTLING: Duration = Duration::from_secs(10);
 /// Time between two looks for them.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Datagrams that were counted.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Datagrams {
+    pub(super) sent: u64,
+    /// Datagrams that did not arrive.
+    pub(super) lost: u64,
+}
 
 /// A worker of a gateway.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -17,7 +17,7 @@ use convoy_lab::{
 };
 use tempfile::TempDir;
 
-use super::{IkeArgs, Peers};
+use super::args::{IkeArgs, Peers};
 use crate::demo::engine;
 use crate::demo::folder::Folder;
 use crate::demo::gateways::Gateway;
@@ -44,6 +44,13 @@ pub(super) fn missing(peers: Peers) -> Vec<&'static str> {
         Peers::Mixed | Peers::Libipsec => DataPlane::Libipsec,
     };
     strongswan::missing(&plane)
+}
+
+/// Proof of identity of both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    SharedKey,
+    Certificate,
 }
 
 /// A tunnel: an IKE SA and its child of the same name.
@@ -171,7 +178,7 @@ impl World {
     }
 
     fn start_daemon(&mut self, side: usize) -> anyhow::Result<()> {
-        let connections = self.connections(side, false);
+        let connections = self.connections(side, Proof::SharedKey);
         let it = &self.sides[side];
         let mut config = StrongSwanConfig::new(&it.folder, it.plane.clone());
         config.identity = Some(it.identity.clone());
@@ -193,26 +200,27 @@ impl World {
     /// Certificates instead of pre-shared keys on both sides, for connections to come.
     pub(super) fn use_certificates(&mut self) -> anyhow::Result<()> {
         for side in 0..2 {
-            let connections = self.connections(side, true);
+            let connections = self.connections(side, Proof::Certificate);
             self.daemon_mut(side)?.reload(connections)?;
         }
         Ok(())
     }
 
-    fn connections(&self, side: usize, certificates: bool) -> Vec<Connection> {
-        self.tunnels.iter().map(|tunnel| self.connection(tunnel, side, certificates)).collect()
+    fn connections(&self, side: usize, proof: Proof) -> Vec<Connection> {
+        self.tunnels.iter().map(|tunnel| self.connection(tunnel, side, proof)).collect()
     }
 
-    fn connection(&self, tunnel: &Tunnel, side: usize, certificates: bool) -> Connection {
+    fn connection(&self, tunnel: &Tunnel, side: usize, proof: Proof) -> Connection {
         let (own, peer) = (SIDES[side], SIDES[1 - side]);
         let left = self.topology.a.network(Family::V4);
         let (near, far) = if side == 0 { (left, tunnel.right) } else { (tunnel.right, left) };
-        let mut connection = if certificates {
-            Connection::certificates(&tunnel.name, own, peer)
-        } else {
-            // Tunnels of many are told apart by who asks for them.
-            let id = |name: &str| format!("{name}-{}", tunnel.name);
-            Connection::psk(&tunnel.name, &id(own), &id(peer), SECRET)
+        let mut connection = match proof {
+            Proof::Certificate => Connection::certificates(&tunnel.name, own, peer),
+            Proof::SharedKey => {
+                // Tunnels of many are told apart by who asks for them.
+                let id = |name: &str| format!("{name}-{}", tunnel.name);
+                Connection::psk(&tunnel.name, &id(own), &id(peer), SECRET)
+            }
         };
         // The left side has any address, for it moves.
         let right = self.topology.b.wire_address(Family::V4);

@@ -4,6 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::compare::{self, CompareArgs};
+use super::dpdk::{self, DpdkArgs};
+use super::engine::{self, EngineArgs};
+use super::esp::{self, EspArgs};
+use super::forward::{self, ForwardArgs};
+use super::report::{self, ReportArgs};
+use super::tls::{self, TlsArgs};
+use super::tls_records::{self, TlsRecordsArgs};
+
 /// `convoy bench`
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -19,32 +28,32 @@ pub enum BenchWhat {
     #[command(after_help = BENCH_CRYPTO)]
     Crypto(BenchCryptoArgs),
     /// DPDK's crypto devices over intel-ipsec-mb, by DPDK's own program, and Convoy's bursts, in turn.
-    #[command(after_help = super::DPDK_HELP)]
-    Dpdk(super::DpdkArgs),
+    #[command(after_help = dpdk::HELP)]
+    Dpdk(DpdkArgs),
     /// ESP from end to end in memory: what the pipelines add to the cryptography, and whether every
     /// packet arrives.
-    #[command(after_help = super::ESP_HELP)]
-    Esp(super::EspArgs),
+    #[command(after_help = esp::HELP)]
+    Esp(EspArgs),
     /// Engines: what handing a packet over and taking it back costs, and how many get done.
-    #[command(after_help = super::ENGINE_HELP)]
-    Engine(super::EngineArgs),
+    #[command(after_help = engine::HELP)]
+    Engine(EngineArgs),
     /// Forwarding: how many packets a second one core passes while at most one in 10,000 is lost, and how long they
     /// take under load.
-    #[command(after_help = super::FORWARD_HELP)]
-    Forward(super::ForwardArgs),
+    #[command(after_help = forward::HELP)]
+    Forward(ForwardArgs),
     /// A TLS web server: nginx with OpenSSL's default provider and with Convoy's, as a study had it.
-    #[command(after_help = super::TLS_HELP)]
-    Tls(super::TlsArgs),
+    #[command(after_help = tls::HELP)]
+    Tls(TlsArgs),
     /// Records of TLS through OpenSSL: its default provider and Convoy's in turn, by the calls that libssl
     /// makes.
-    #[command(after_help = super::TLS_RECORDS_HELP)]
-    TlsRecords(super::TlsRecordsArgs),
+    #[command(after_help = tls_records::HELP)]
+    TlsRecords(TlsRecordsArgs),
     /// The figures of the field's studies, measured again with the peers at hand, on one page.
-    #[command(after_help = super::REPORT_HELP)]
-    Report(super::ReportArgs),
+    #[command(after_help = report::HELP)]
+    Report(ReportArgs),
     /// Two results that a bench wrote with --json: what got slower or faster, by a rank test of their rounds.
-    #[command(after_help = super::COMPARE_HELP)]
-    Compare(super::CompareArgs),
+    #[command(after_help = compare::HELP)]
+    Compare(CompareArgs),
 }
 
 const BENCH_CRYPTO: &str = "\

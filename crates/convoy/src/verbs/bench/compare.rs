@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 
 /// Text behind the options in `convoy bench compare --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench crypto --json > before.json; convoy bench crypto --json > after.json
   convoy bench compare before.json after.json

@@ -18,12 +18,12 @@ use convoy_bench::report::{self, LineupInfo, Report};
 use convoy_bench::results::LeftOut;
 use convoy_bench::results::head::Head;
 use convoy_bench::run::{Lineup, Task, fits, pin};
-use convoy_bench::suite;
 use convoy_bench::workload::Direction;
+use convoy_bench::{memory, suite, tiers};
 use convoy_crypto::{Cpu, Suite, Tier};
 
 use super::args::BenchCryptoArgs;
-use super::{check_memory, print_json, tiers};
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -79,7 +79,7 @@ pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
     report.gate = report::figures(&report.points, plan.base.is_by_amd());
     report.fits = fits(&report.points);
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else {
         output::print(&text(&report))?;
     }
@@ -104,13 +104,13 @@ struct Plan {
 impl Plan {
     fn new(args: &BenchCryptoArgs) -> Result<Self, String> {
         let base = Cpu::detect().map_err(|e| e.to_string())?;
-        let tiers = tiers(&base, &args.tier)?;
+        let tiers = tiers::named(&base, &args.tier)?;
         let beside = match &args.beside {
-            Some(word) => super::tiers(&base, std::slice::from_ref(word))?.first().copied(),
+            Some(word) => tiers::named(&base, std::slice::from_ref(word))?.first().copied(),
             None => None,
         };
         for &keys in &args.keys {
-            check_memory("--keys", keys, KEY_BYTES, KEYS_MAX)?;
+            memory::check("--keys", keys, KEY_BYTES, KEYS_MAX)?;
         }
         if !(1..=MAX_BURST).contains(&args.burst) {
             return Err(format!("--burst: a burst has 1 to {MAX_BURST} packets"));

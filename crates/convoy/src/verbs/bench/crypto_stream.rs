@@ -6,11 +6,12 @@ use convoy_bench::results::Results;
 use convoy_bench::results::head::Head;
 use convoy_bench::run::pin;
 use convoy_bench::stream::{self, SIZES, StreamTask};
+use convoy_bench::tiers;
 use convoy_bench::workload::Direction;
 use convoy_crypto::{Cpu, KeyBits};
 
 use super::args::BenchCryptoArgs;
-use super::{print_json, tiers};
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -24,7 +25,7 @@ pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
     let streams: Result<Vec<_>, _> = tasks.iter().map(|task| stream::measure(&cpu, task)).collect();
     let streams = streams?;
     if args.json {
-        print_json(Results::of_streams(&head, &streams))?;
+        json::print(Results::of_streams(&head, &streams))?;
         return Ok(Exit::Ok);
     }
     output::print(&format!(
@@ -50,7 +51,7 @@ fn tasks(args: &BenchCryptoArgs, cpu: &Cpu) -> Result<Vec<StreamTask>, String> {
         _ => &[Direction::Seal, Direction::Open],
     };
     let mut tasks = Vec::new();
-    for tier in tiers(cpu, &args.tier)? {
+    for tier in tiers::named(cpu, &args.tier)? {
         for bits in [KeyBits::Aes128, KeyBits::Aes256] {
             for &direction in directions {
                 tasks.extend(SIZES.map(|size| StreamTask { bits, direction, size, tier, time }));

@@ -3,25 +3,25 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use convoy_bench::cores::Cores;
 use convoy_bench::dpdk::SIZES_MAX;
 use convoy_bench::dpdk::contest::Peer;
 use convoy_bench::dpdk::options::Driver;
 use convoy_bench::dpdk::program::{Program, RunError};
 use convoy_bench::dpdk::report::Report;
 use convoy_bench::dpdk::rounds::{Findings, Plan, RoundsError, measure};
-use convoy_bench::esp::cores::Cores;
 use convoy_bench::results::LeftOut;
 use convoy_bench::results::head::Head;
-use convoy_bench::suite;
+use convoy_bench::{suite, tiers};
 use convoy_crypto::Cpu;
 
-use super::{print_json, tiers};
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 
 /// The help of `convoy bench dpdk`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench dpdk                                # AES-GCM and AES-CBC with HMAC, 15 rounds: half a minute
   convoy bench dpdk --quick --json > dpdk.json     # three sizes and five rounds: some seconds
@@ -74,7 +74,7 @@ const QUICK_PACKETS: [usize; 3] = [64, 512, 1420];
 #[derive(Debug, Args)]
 pub struct DpdkArgs {
     /// Suites by name: AES-GCM, ChaCha20-Poly1305, and AES-CBC with HMAC, AES-XCBC or AES-CMAC.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = super::SUITES)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = suite::STUDIED)]
     suite: Vec<String>,
     /// Bytes of text, 1 to 16384, 32 sizes at most; AES-CBC rounds up to 16. Left out: 64, 256, 512, 1024, 1408 and 2048, with
     /// --quick 64, 512 and 1408. With --secgw of inner packets, 40 to 1500: 64, 128, 256, 512, 1024 and 1420.
@@ -132,7 +132,7 @@ pub(super) fn run(args: &DpdkArgs) -> anyhow::Result<Exit> {
     let is_well = report.findings.left_out.is_empty() && !report.findings.is_interrupted;
     // Who put this into a report finds the reason there.
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else if missing.is_none() {
         let table = output::table(&report.rows());
         output::print(&format!("{}\n{table}{}", report.head(), report.missing()))?;
@@ -147,7 +147,7 @@ pub(super) fn run(args: &DpdkArgs) -> anyhow::Result<Exit> {
 /// The checked command line.
 fn plan(args: &DpdkArgs) -> anyhow::Result<Plan> {
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
-    let tier = tiers(&cpu, args.tier.as_slice()).map_err(Stop::usage)?;
+    let tier = tiers::named(&cpu, args.tier.as_slice()).map_err(Stop::usage)?;
     let mut suites = Vec::new();
     for word in &args.suite {
         suites.extend(suite::parse(word).map_err(Stop::usage)?);

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use clap::Args;
+use convoy_bench::cores::Cores;
 use convoy_bench::engine::line::there_and_back;
 use convoy_bench::engine::measure::{Load, PacketSize, measure};
 use convoy_bench::engine::report::{FAR, Report, crossings, fits};
 use convoy_bench::engine::trials::{rekeys, stall};
-use convoy_bench::esp::cores::Cores;
 use convoy_bench::maker::Maker;
 use convoy_bench::results::LeftOut;
 use convoy_bench::results::head::Head;
-use convoy_bench::suite;
+use convoy_bench::{suite, tiers};
 use convoy_crypto::{Cpu, Suite};
 use convoy_engine::Front;
 use convoy_engine::front::{Sharing, WorkerLoad};
@@ -19,13 +19,13 @@ use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::registry::Registry;
 use convoy_runtime::{CryptoPool, EngineChoice, Waker, pin_current_thread};
 
-use super::{print_json, tiers};
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::gateway::devices;
 use crate::output;
 
 /// Text behind the options in `convoy bench engine --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench engine                              # one core alone, and with a thread beside it
   convoy bench engine --engine pool --sizes 64,1420 --suite aes-128-gcm-16
@@ -67,7 +67,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool,balance")]
     engine: Vec<String>,
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = super::SUITES)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = suite::STUDIED)]
     suite: Vec<String>,
     /// Bytes of inner packets, 40 to 8900, and mixes: imix, imix-paper.
     #[arg(
@@ -90,7 +90,7 @@ pub struct EngineArgs {
 
 pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
-    let tier = tiers(&cpu, args.tier.as_slice()).map_err(Stop::usage)?;
+    let tier = tiers::named(&cpu, args.tier.as_slice()).map_err(Stop::usage)?;
     let tier = tier.first().copied().unwrap_or_else(|| cpu.best());
     if !(0.01..=3600.0).contains(&args.seconds) {
         return Err(Stop::usage("--seconds: use 0.01 to 3600".to_owned()));
@@ -151,7 +151,7 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
         report.rekeys.push(rekeys("model", model, &own, load, time)?);
     }
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else {
         output::print(&report.to_string())?;
     }

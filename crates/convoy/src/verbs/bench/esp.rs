@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use convoy_bench::cores::Cores;
 use convoy_bench::esp::beside::{self, Member};
-use convoy_bench::esp::cores::Cores;
 use convoy_bench::esp::goal;
 use convoy_bench::esp::measure::measure;
 use convoy_bench::esp::report::{self, Report};
@@ -12,23 +12,23 @@ use convoy_bench::esp::rig::{RigError, Task};
 use convoy_bench::esp::site::{POLICIES_MAX, Shape};
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
-use convoy_bench::esp::workers::{Division, ROUNDS, rates};
+use convoy_bench::esp::workers::{Division, ROUNDS, Runs, rates};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::results::head::Head;
 use convoy_bench::run::pin;
-use convoy_bench::suite;
+use convoy_bench::{memory, suite, tiers};
 use convoy_crypto::{Cpu, Suite, Tier};
 use convoy_engine::registry::Registry;
 use convoy_io::fault::Faults;
 use convoy_packet::BURST_MAX;
 
-use super::{check_memory, print_json, tiers};
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
 /// Text behind the options in `convoy bench esp --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench esp                                 # the figures to reach, and whether they are
   convoy bench esp --sizes 64,128,256,512,1024,1454 --sas 1,16,64 --json > esp.json
@@ -76,7 +76,7 @@ SAs are tunnels in IPv4 with replay windows of 1,024 packets, as many in each di
 #[derive(Debug, Args)]
 pub struct EspArgs {
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = super::SUITES)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = suite::STUDIED)]
     suite: Vec<String>,
     /// Bytes of inner packets, 40 to 8900; "none" for mixes only.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64,1420")]
@@ -197,7 +197,7 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
     report.figures = goal::figures(&report.points);
     report.figures.extend(goal::worker_figures(&report.rates));
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else {
         output::print(&text(&report, args.stages))?;
     }
@@ -221,10 +221,11 @@ fn step(
     let Some(Member { maker, .. }) = members.first() else { return Ok(Vec::new()) };
     if let Some(workers) = &args.workers {
         let most = workers.iter().copied().max().unwrap_or_default();
-        let team = (&workers[..], &plan.cpus[..]);
         let is_few = task.shape.sas < most.into() && matches!(maker, Maker::Tier(..));
         let division = if is_few { Division::Packets } else { Division::Sas };
-        let rates = rates(maker, task, division, team, (plan.time, args.rounds))?;
+        let Plan { time, cpus, .. } = plan;
+        let runs = Runs { workers, cpus, division, rounds: args.rounds, time: *time };
+        let rates = rates(maker, task, &runs)?;
         let errors = rates.iter().flat_map(|rate| rate.errors.clone()).collect();
         report.rates.extend(rates);
         return Ok(errors);
@@ -261,7 +262,7 @@ impl Plan {
         }
         let (sizes, shapes) = (sizes(args)?, shapes(args)?);
         let mut tasks = Vec::new();
-        let tiers = tiers(&cpu, &args.tier)?;
+        let tiers = tiers::named(&cpu, &args.tier)?;
         for (member, suite) in members(&cpu, &tiers, &args.engine, &suites)? {
             for &shape in &shapes {
                 tasks.extend(sizes.iter().map(|&sizes| {
@@ -360,8 +361,8 @@ fn shapes(args: &EspArgs) -> Result<Vec<Shape>, String> {
         let flows = args.flows.unwrap_or_else(|| policies.max(64));
         let shape = Shape { policies, flows, esn: args.esn, ..Shape::new(sas) };
         shape.check().map_err(|e| format!("--sas {sas}: {e}"))?;
-        check_memory("--sas", sas, SA_BYTES, POLICIES_MAX)?;
-        check_memory("--policies", policies, POLICY_BYTES, POLICIES_MAX)?;
+        memory::check("--sas", sas, SA_BYTES, POLICIES_MAX)?;
+        memory::check("--policies", policies, POLICY_BYTES, POLICIES_MAX)?;
         Ok(shape)
     };
     args.sas.iter().map(shape).collect()

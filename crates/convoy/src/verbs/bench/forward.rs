@@ -1,24 +1,24 @@
 //! `convoy bench forward`: how many packets a second one core passes without losing them, and how long they take.
 
 use clap::Args;
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::forward::grid::{self, ForwardError};
 use convoy_bench::forward::plan::{ALLOWED, Engine, Plan, SEARCHES, Subject};
 use convoy_bench::forward::point::Findings;
 use convoy_bench::forward::report::Report;
 use convoy_bench::forward::search::PACKETS;
 use convoy_bench::results::head::Head;
-use convoy_bench::suite;
+use convoy_bench::{suite, tiers};
 use convoy_crypto::Cpu;
 
 use super::engine::device;
-use super::{print_json, tiers};
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 
 /// Text behind the options in `convoy bench forward --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench forward --quick                 # a part of the grid, one search each: about a minute
   convoy bench forward --json > forward.json   # all of it, within eight minutes
@@ -65,7 +65,7 @@ pub struct ForwardArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool,model")]
     engine: Vec<String>,
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = super::SUITES)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = suite::STUDIED)]
     suite: Vec<String>,
     /// Bytes of inner packets, 40 to 8900. Left out: 64, 128, 256, 512, 1024 and 1420, with --quick 64, 512 and 1420.
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
@@ -102,7 +102,7 @@ pub(super) fn run(args: &ForwardArgs) -> anyhow::Result<Exit> {
     let outcome = grid::run(&plan, &mut report.findings, &go_on, &mut tell);
     let is_good = outcome.is_ok() && report.findings.errors.is_empty() && report.findings.complete;
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else {
         output::print(&report.to_string())?;
     }
@@ -116,7 +116,7 @@ pub(super) fn run(args: &ForwardArgs) -> anyhow::Result<Exit> {
 fn plan(args: &ForwardArgs) -> anyhow::Result<Plan> {
     check(args).map_err(Stop::usage)?;
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
-    let tier = tiers(&cpu, args.tier.as_slice()).map_err(Stop::usage)?;
+    let tier = tiers::named(&cpu, args.tier.as_slice()).map_err(Stop::usage)?;
     let cpus = processors(args)?;
     let mut plan = Plan::of_study(cpu, args.quick, &[])?;
     (plan.left_out, plan.cpus) = (Vec::new(), cpus);

@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 
 /// Text behind the options in `convoy bench report --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench report                              # all of it, within 20 minutes: convoy-report/report.html
   convoy bench report --quick                      # a part of the grid, within three minutes

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use convoy_bench::class::Class;
-use convoy_bench::esp::cores::Cores;
+use convoy_bench::cores::Cores;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::libssl::LibSsl;
 use convoy_bench::peer::openssl::Libcrypto;
@@ -29,14 +29,14 @@ use convoy_crypto::Cpu;
 use convoy_openssl::stats::{Counter, Counts};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::print_json;
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::verbs::openssl_conf::module;
 
 /// Text behind the options in `convoy bench tls --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench tls --quick                     # a part of the grid, within three minutes
   convoy bench tls --json > tls.json           # all of it, within half an hour on two processors
@@ -275,7 +275,7 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
     let go_on = || !interrupt.is_set();
     let outcome = study(&mut hub, &stage, &plan, &mut report.findings, &go_on, &mut tell);
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else {
         output::print(&report.text(output::table))?;
     }

@@ -16,13 +16,13 @@ use convoy_bench::results::head::Head;
 use convoy_bench::run::pin;
 use convoy_crypto::Cpu;
 
-use super::print_json;
+use super::json;
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::verbs::openssl_conf::{module, offered::Offered};
 
 /// Text behind the options in `convoy bench tls-records --help`.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Examples:
   convoy bench tls-records                          # every call, half a minute
   convoy bench tls-records --quick                  # less exact, a few seconds
@@ -132,7 +132,7 @@ pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
     }
     measure(&sides, &subjects, effort(args), &Offered::with(&cpu, false), &mut report);
     if args.json {
-        print_json(report.results())?;
+        json::print(report.results())?;
     } else {
         let table = output::table(&report.rows());
         output::print(&format!("{}\n{table}{}", report.head(), report.missing()))?;

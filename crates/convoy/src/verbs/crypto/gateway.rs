@@ -2,9 +2,9 @@
 
 use convoy_control::protocol::{Answer, DriverSetting, Request};
 
-use crate::cli::{AskArgs, SetDriverArgs};
+use super::args::SetDriverArgs;
 use crate::exit::Exit;
-use crate::verbs::ask;
+use crate::verbs::ask::{self, AskArgs};
 
 pub(super) fn show(args: &AskArgs) -> anyhow::Result<Exit> {
     let client = ask::client(&args.target)?;

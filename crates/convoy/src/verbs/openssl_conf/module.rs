@@ -116,25 +116,40 @@ fn unfit(bytes: &[u8], own: &[u8]) -> Option<String> {
         return Some("is no library (not an ELF file)".to_owned());
     };
     let own = own.get(..FRONT).filter(|own| own.starts_with(b"\x7fELF"))?;
-    let machine = |front: &[u8]| -> (u8, u8, u16) {
-        let bytes = [front[18], front[19]];
-        let is_little = front[5] == 1;
-        let machine = if is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) };
-        (front[4], front[5], machine)
-    };
-    let (its, ours) = (machine(front), machine(own));
-    (its != ours).then(|| format!("is for {}, this machine is {}", name(its), name(ours)))
+    let [its, ours] = [front, own].map(Machine::of);
+    (its != ours).then(|| format!("is for {}, this machine is {}", its.name(), ours.name()))
 }
 
-fn name((class, _, machine): (u8, u8, u16)) -> String {
-    let bits = if class == 1 { "32" } else { "64" };
-    match machine {
-        3 => "x86 (32 bits)".to_owned(),
-        40 => "ARM (32 bits)".to_owned(),
-        62 => "x86-64".to_owned(),
-        183 => "AArch64".to_owned(),
-        243 => format!("RISC-V ({bits} bits)"),
-        other => format!("ELF machine {other} ({bits} bits)"),
+/// Machine that an ELF file is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Machine {
+    /// `EI_CLASS`.
+    class: u8,
+    /// `EI_DATA`.
+    order: u8,
+    /// `e_machine`.
+    number: u16,
+}
+
+impl Machine {
+    /// The machine of a file that begins with these [`FRONT`] bytes.
+    fn of(front: &[u8]) -> Self {
+        let (bytes, order) = ([front[18], front[19]], front[5]);
+        let is_little = order == 1;
+        let number = if is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) };
+        Self { class: front[4], order, number }
+    }
+
+    fn name(self) -> String {
+        let bits = if self.class == 1 { "32" } else { "64" };
+        match self.number {
+            3 => "x86 (32 bits)".to_owned(),
+            40 => "ARM (32 bits)".to_owned(),
+            62 => "x86-64".to_owned(),
+            183 => "AArch64".to_owned(),
+            243 => format!("RISC-V ({bits} bits)"),
+            other => format!("ELF machine {other} ({bits} bits)"),
+        }
     }
 }
 

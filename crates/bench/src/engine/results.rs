@@ -1,11 +1,11 @@
 //! Results of `convoy bench engine`.
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::{Better, CONVOY, Name, Results};
-use crate::engine::measure::{Latency, Point};
-use crate::engine::report::Report;
-use crate::engine::trials::{Rekeys, Stall};
+use super::measure::{Latency, Point};
+use super::report::Report;
+use super::trials::{Rekeys, Stall};
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::{Better, CONVOY, Name, Results};
 
 impl Report {
     /// In the form of all benches.

@@ -1,10 +1,10 @@
 //! Results of `convoy bench tls-records`.
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::{Better, CONVOY, LeftOut, Name, Results};
-use crate::records::measure::Point;
-use crate::records::report::{NotOffered, Report};
+use super::measure::Point;
+use super::report::{NotOffered, Report};
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::{Better, CONVOY, LeftOut, Name, Results};
 
 impl Report {
     /// In the form of all benches.
@@ -32,7 +32,7 @@ fn left_out(missing: &NotOffered) -> LeftOut {
 }
 
 /// A call of both providers.
-pub(super) fn draft(point: &Point, tier: &str) -> Draft {
+pub(crate) fn draft(point: &Point, tier: &str) -> Draft {
     let place = Fields::default()
         .with("cipher", point.cipher)
         .with("call", point.call)
@@ -50,6 +50,6 @@ pub(super) fn draft(point: &Point, tier: &str) -> Draft {
 }
 
 /// OpenSSL's own provider, and Convoy's.
-pub(super) fn providers() -> [Name; 2] {
+pub(crate) fn providers() -> [Name; 2] {
     [Name::new("openssl", "default provider"), Name::new(CONVOY, "provider")]
 }

@@ -1,10 +1,10 @@
 //! Results of `convoy bench crypto --stream`.
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::head::Head;
-use super::{Better, Name, Results};
-use crate::stream::StreamPoint;
+use super::StreamPoint;
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::head::Head;
+use crate::results::{Better, Name, Results};
 
 impl Results {
     /// Of streams, in the form of all benches.
@@ -23,7 +23,7 @@ fn draft(point: &StreamPoint) -> Draft {
         .with("size", point.size)
         .with("tier", point.tier);
     let names = ["one-shot", "stream of one part", "stream of two parts"];
-    let [whole, one, two] = names.map(|by| Name::new(super::CONVOY, by));
+    let [whole, one, two] = names.map(|by| Name::new(crate::results::CONVOY, by));
     let mut draft = Draft::new("cycles per message", "cycles", Better::Less, place);
     for (name, rounds) in [&whole, &one, &two].into_iter().zip(&point.samples) {
         draft = draft.series(name, rounds);

@@ -1,13 +1,13 @@
 //! Results of `convoy bench forward`.
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::head::Head;
-use super::{Better, CONVOY, Name, Results};
-use crate::forward::latency::{Latency, PERCENTILES};
-use crate::forward::point::{Costs, Findings, PerPacket, Point};
-use crate::forward::radar::{Axis, Radar, radars};
-use crate::forward::report::Report;
+use super::latency::{Latency, PERCENTILES};
+use super::point::{Costs, Findings, PerPacket, Point};
+use super::radar::{Axis, Radar, radars};
+use super::report::Report;
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::head::Head;
+use crate::results::{Better, CONVOY, Name, Results};
 
 /// Name of the rate of figure F9 in the results.
 pub const RATE: &str = "packets per second at 0.01 % loss";

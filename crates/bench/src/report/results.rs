@@ -1,9 +1,11 @@
 //! Results of `convoy bench crypto`.
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::{About, Better, Bound, CONVOY, FLOOR, LIBRARY, LeftOut, Name, Results, Statistic};
-use crate::report::{Figure, LineupInfo, Report};
+use super::{Figure, LineupInfo, Report};
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::{
+    About, Better, Bound, CONVOY, FLOOR, LIBRARY, LeftOut, Name, Results, Statistic,
+};
 use crate::run::{Point, Samples, ThroughC};
 
 impl Report {

@@ -1,11 +1,11 @@
 //! Results of `convoy bench dpdk`.
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::{Better, CONVOY, LIBRARY, Name, Results};
-use crate::dpdk::report::Report;
-use crate::dpdk::rounds::Point;
-use crate::dpdk::{BURST, PACKETS, WINDOWS};
+use super::report::Report;
+use super::rounds::Point;
+use super::{BURST, PACKETS, WINDOWS};
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::{Better, CONVOY, LIBRARY, Name, Results};
 use crate::workload::Direction;
 
 /// Name of the quantity measured of devices.

@@ -2,17 +2,17 @@
 
 use convoy_ipsec::pipeline::Stage;
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::{About, Better, Bound, CONVOY, Name, Results, Statistic};
-use crate::esp::beside::{Beside, Ways};
-use crate::esp::cores::Cores;
-use crate::esp::goal::{self, Figure};
-use crate::esp::measure::{DirectionCost, Point};
-use crate::esp::report::Report;
-use crate::esp::soak::Soak;
-use crate::esp::workers::Rate;
+use super::beside::{Beside, Ways};
+use super::goal::{self, Figure};
+use super::measure::{DirectionCost, Point};
+use super::report::Report;
+use super::soak::Soak;
+use super::workers::Rate;
+use crate::cores::Cores;
 use crate::mix::Sizes;
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::{About, Better, Bound, CONVOY, Name, Results, Statistic};
 
 /// The crypto library beside the pipelines.
 const LIBRARY: &str = "crypto library alone";

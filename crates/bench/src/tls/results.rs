@@ -1,13 +1,14 @@
 //! Results of `convoy bench tls`.
 
-use super::build::Draft;
-use super::fields::Fields;
-use super::{Better, LeftOut, Name, Results, records};
+use super::report::{Report, why_none};
+use super::run::{Bottleneck, Run};
+use super::server::{Certificate, TlsConfig};
+use super::study::{Duel, Handshake, Peak};
 use crate::peer::libssl::Version;
-use crate::tls::report::{Report, why_none};
-use crate::tls::run::{Bottleneck, Run};
-use crate::tls::server::{Certificate, TlsConfig};
-use crate::tls::study::{Duel, Handshake, Peak};
+use crate::records::results as records;
+use crate::results::build::Draft;
+use crate::results::fields::Fields;
+use crate::results::{Better, LeftOut, Name, Results};
 
 impl Report {
     /// In the form of all benches.
