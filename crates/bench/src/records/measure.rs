@@ -117,7 +117,7 @@ impl Sides {
             for turn in 0..2 {
                 let side = (round + turn) % 2;
                 let result = time(&mut runners[side], calls);
-                let who = parties[side].0;
+                let who = [default.who, ours.who][side];
                 let spent = result.map_err(refused(who, || runners[side].errors()))?;
                 took[side] = spent.as_secs_f64() * 1e9 / calls as f64;
             }

@@ -257,7 +257,7 @@ fn fetch_for_a_second() -> (u64, u64) {
     let served =
         Served { nginx: &nginx, provider: "default", calls: &|| None, workers: 1, clients: 1 };
     let before = loopback_bytes();
-    let done = run(&mut hub, &served, (0, &way), job).unwrap();
+    let done = run(&mut hub, &served, 0, &way, job).unwrap();
     let counted = loopback_bytes() - before;
     drop(hub);
     load.join().unwrap().unwrap();
