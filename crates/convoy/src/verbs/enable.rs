@@ -25,7 +25,7 @@ Examples:
 
 Exit codes: 0 done, or it was so already; 1 a file cannot be written; 2 this host has no such service.";
 
-/// What a drop-in says.
+/// Text of a drop-in.
 const TEMPLATE: &str = include_str!("../../../../systemd/daemon.conf.in");
 /// The folder of units that belongs to the administrator.
 const ETC: &str = UNIT_FOLDERS[0];

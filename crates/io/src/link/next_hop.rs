@@ -489,12 +489,12 @@ mod tests {
             let routes: Vec<_> = routes
                 .iter()
                 .map(|(bits, len, hop)| Route {
-                    network: std::net::Ipv4Addr::from_bits(bits & 0x8181_0303).into(),
+                    network: Ipv4Addr::from_bits(bits & 0x8181_0303).into(),
                     prefix_len: *len,
                     hop: [Hop::Direct, Hop::Via([10, 0, 0, 1].into()), Hop::Elsewhere][usize::from(*hop)],
                 })
                 .collect();
-            let destination = std::net::Ipv4Addr::from_bits(wanted & 0x8181_0307);
+            let destination = Ipv4Addr::from_bits(wanted & 0x8181_0307);
             let covers = |route: &&Route| {
                 let IpAddr::V4(network) = route.network else { return false };
                 let mask = u32::MAX.checked_shl(32 - u32::from(route.prefix_len)).unwrap_or(0);
