@@ -80,13 +80,13 @@ impl PrefixSets {
         let Prefixes { mut near, mut far, mut mixed } = Prefixes::default();
         let of_a_link = of_a_link();
         for policy in &self.policies {
-            of_family(&policy.near, is_v4).for_each(|net| put(&mut near, &net, true));
+            of_family(&policy.near, is_v4).for_each(|net| put(&mut near, &net));
             // In a cover of its own: one policy's near networks are no reason to open another's far ones.
             let ranges: Vec<_> = policy.far_cover(&of_a_link, is_v4).ranges().collect();
-            ranges.into_iter().for_each(|range| put_range(&mut far, range, true));
+            ranges.into_iter().for_each(|range| put_range(&mut far, range));
         }
-        of_family(&self.bypassed, is_v4).for_each(|net| put(&mut far, &net, false));
-        of_family(&self.mixed, is_v4).for_each(|net| put(&mut mixed, &net, true));
+        of_family(&self.bypassed, is_v4).for_each(|net| cut(&mut far, &net));
+        of_family(&self.mixed, is_v4).for_each(|net| put(&mut mixed, &net));
         Prefixes { near, far, mixed }
     }
 }
@@ -113,7 +113,9 @@ impl Sides {
         let mut prefixes: Vec<_> = prefixes.collect();
         prefixes.sort_by_key(|(net, is_far)| (net.prefix_len(), *is_far));
         let mut cover = Cover::default();
-        prefixes.into_iter().for_each(|(net, is_far)| put(&mut cover, &net, is_far));
+        for (net, is_far) in prefixes {
+            if is_far { put(&mut cover, &net) } else { cut(&mut cover, &net) }
+        }
         cover
     }
 }
@@ -126,13 +128,16 @@ fn of_family(nets: &BTreeSet<IpNet>, is_v4: bool) -> impl Iterator<Item = IpNet>
     nets.iter().map(IpNet::trunc).filter(move |net| net.addr().is_ipv4() == is_v4)
 }
 
-fn put(cover: &mut Cover, net: &IpNet, is_covered: bool) {
-    put_range(cover, range(net), is_covered);
+fn put(cover: &mut Cover, net: &IpNet) {
+    put_range(cover, range(net));
 }
 
-fn put_range(cover: &mut Cover, range: Range, is_covered: bool) {
-    let covered: &[Range] = if is_covered { &[range] } else { &[] };
-    cover.set(range, covered, &mut Difference::default());
+fn put_range(cover: &mut Cover, range: Range) {
+    cover.set(range, &[range], &mut Difference::default());
+}
+
+fn cut(cover: &mut Cover, net: &IpNet) {
+    cover.set(range(net), &[], &mut Difference::default());
 }
 
 #[cfg(test)]
