@@ -1,6 +1,6 @@
 //! Closes what a policy covers before anybody knows the policy, and opens it again if the policy is refused.
 
-use convoy_control::xfrm::{Covered, Draft};
+use convoy_control::xfrm::{CoverChange, Covered};
 use convoy_leak_protection::LeakProtectionError;
 use convoy_xfrm::{Errno, Refusal};
 
@@ -17,8 +17,8 @@ pub(super) struct Closing(Option<Covered>);
 impl Closing {
     /// Closes what policies are to cover, and has answers forgotten that they, or those that go, may make wrong. Nothing is
     /// answered meanwhile ([`Guard::pause`]), nor until they are in force.
-    pub(super) fn begin(guard: &mut Guard, draft: Draft) -> Result<Self, Refusal> {
-        let Draft { come, gone } = draft;
+    pub(super) fn begin(guard: &mut Guard, change: CoverChange) -> Result<Self, Refusal> {
+        let CoverChange { come, gone } = change;
         let closing = Self(come);
         let closed = guard.follow(closing.0.as_slice(), &[]).or_else(|error| {
             // Somebody may have taken the packet filter's table away: then all is made anew.
