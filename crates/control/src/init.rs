@@ -321,9 +321,9 @@ fn text(
          # Packets to \"{peer}\": its file has the same SPI and key as inbound.\n\
          [[sa]]"
     ));
-    sa(&mut line, options, (mine, theirs), out, "outbound");
+    sa(&mut line, options, mine, theirs, out, "outbound");
     line(format_args!("\n# Packets from \"{peer}\".\n[[sa]]"));
-    sa(&mut line, options, (mine, theirs), inward, "inbound");
+    sa(&mut line, options, mine, theirs, inward, "inbound");
     // Checked by `pair`.
     let (local, remote) = common_networks(mine, theirs).unwrap_or_default();
     line(format_args!(
@@ -386,7 +386,8 @@ fn direct_sides(
 fn sa(
     line: &mut dyn FnMut(std::fmt::Arguments<'_>),
     options: &PairOptions,
-    (mine, theirs): (&SideOptions, &SideOptions),
+    mine: &SideOptions,
+    theirs: &SideOptions,
     sa: &Sa,
     direction: &str,
 ) {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_ipsec::sa::OutboundSpec;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::Writer;
 
 /// SAs at one source address that is no address of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,20 +22,12 @@ pub struct Absent {
 /// Has each outbound SA send if its source address is here, and only then. Returns the addresses that are not.
 ///
 /// `is_here` is asked once for each address.
-pub fn follow(published: &Published, is_here: impl Fn(IpAddr) -> bool) -> Vec<Absent> {
-    let picture = published.current();
-    let (draft, absent) = judged(&picture, is_here);
-    if let Some(draft) = draft {
-        published.publish(draft);
-    }
-    absent
-}
-
-/// The next picture, if it differs, and the addresses that are not here.
-fn judged(picture: &Snapshot, is_here: impl Fn(IpAddr) -> bool) -> (Option<Snapshot>, Vec<Absent>) {
+pub fn follow(writer: &mut Writer, is_here: impl Fn(IpAddr) -> bool) -> Vec<Absent> {
+    let picture = writer.current();
+    let mut draft = writer.draft();
     let mut known = HashMap::new();
     let mut absent = BTreeMap::<IpAddr, Absent>::new();
-    let mut draft = None;
+    let mut differs = false;
     for (slot, sa) in picture.outbound_sas() {
         let address = sa.endpoints.local;
         let here = *known.entry(address).or_insert_with(|| is_here(address));
@@ -45,10 +37,13 @@ fn judged(picture: &Snapshot, is_here: impl Fn(IpAddr) -> bool) -> (Option<Snaps
         }
         if here != sa.source_is_here {
             let new = OutboundSpec { source_is_here: here, ..sa.as_ref().clone() };
-            let draft = draft.get_or_insert_with(|| picture.clone());
             // Only that differs, so there is nothing to refuse.
             let _ = draft.replace_outbound(slot, Arc::new(new));
+            differs = true;
         }
     }
-    (draft, absent.into_values().collect())
+    if differs {
+        draft.commit();
+    }
+    absent.into_values().collect()
 }

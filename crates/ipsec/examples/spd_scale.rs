@@ -23,7 +23,7 @@ use convoy_ipsec::sa::{
 };
 use convoy_ipsec::selector::{Direction, Selector};
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::{Published, Snapshot, Writer};
 use convoy_ipsec::spd::{Decision, FlowCache, Policy, PolicyAction, PolicyId, Spd};
 use convoy_packet::{Arena, Burst, FrameSize, InterfaceId};
 use convoy_wire::{FlowKey, Ports, Prefix, Protocol, SeqNum, Spi};
@@ -339,9 +339,9 @@ fn changes(spd: Spd, per_us: f64) -> Fallible<()> {
         snapshot.add_outbound(SaSlot(n), Arc::new(out))?;
         snapshot.add_inbound(SaSlot(n), Arc::new(inn))?;
     }
-    let published = Published::new(snapshot);
+    let mut writer = Writer::new(snapshot);
     let (mut outbound, mut inbound) =
-        (Outbound::new(parts(&published)?), Inbound::new(parts(&published)?));
+        (Outbound::new(parts(writer.published())?), Inbound::new(parts(writer.published())?));
     let arena = Arena::map(64, FrameSize::for_packet(1500))?;
     let (mut pool, mut handoff) = (arena.pool(), HandOff::new(1));
     let mut adopt = || {
@@ -358,7 +358,7 @@ fn changes(spd: Spd, per_us: f64) -> Fallible<()> {
         let (mut publish, mut taken) = (Vec::new(), Vec::new());
         for round in 0..1000 {
             let start = time_stamp();
-            published.change(|snapshot| change(snapshot, round))?;
+            writer.change(|snapshot| change(snapshot, round))?;
             publish.push((time_stamp() - start) as f64 / per_us);
             taken.push(adopt() as f64 / per_us);
         }

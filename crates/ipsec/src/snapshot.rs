@@ -1,8 +1,8 @@
 //! Immutable picture of policies and SAs, which control publishes and workers read.
 //!
-//! Control builds a [`Snapshot`] and publishes it; each worker holds a [`Reader`], looks at the
-//! generation once per burst and takes the new picture when it changed. Looking costs one atomic
-//! load; the lock is taken only on change.
+//! Control has the one [`Writer`], makes a [`Draft`] of the next picture and commits it; each worker
+//! holds a [`Reader`], looks at the generation once per burst and takes the new picture when it
+//! changed. Looking costs one atomic load; the lock is taken only on change.
 //!
 //! A picture's clone shares everything with it until one of the two changes, and then all but the
 //! pages that change. So the next picture is made from the last at the cost of the difference, and
@@ -25,7 +25,7 @@ use crate::suite::{AhSuite, EspSuite, UnfitSuite};
 pub use crate::table::MAX_SLOTS;
 use crate::table::{Key, PagedMap, PagedTable, Seed};
 
-pub use published::{Published, Reader};
+pub use published::{Draft, Published, Reader, Writer};
 
 /// A set of SAs and policies is not consistent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

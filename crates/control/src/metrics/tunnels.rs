@@ -10,7 +10,7 @@ use std::sync::Arc;
 use convoy_ipsec::clock::Now;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::Lifetime;
-use convoy_ipsec::sa::{Endpoints, SaSlot};
+use convoy_ipsec::sa::{Endpoints, SaSlot, SaSpec};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Snapshot;
 
@@ -117,14 +117,12 @@ impl Tunnels {
         self.looks += 1;
         self.totals.values_mut().for_each(|total| total.is_up = false);
         for (slot, sa) in picture.outbound_sas() {
-            let of = (sa.reqid.0, sa.endpoints);
-            let tunnel = tunnel(daemons, Direction::Outbound, slot, of);
+            let tunnel = tunnel(daemons, Direction::Outbound, slot, &sa.sa);
             let is_up = !has_ended(&sa.lifetime, &sa.counters, now);
             self.take(tunnel, Direction::Outbound, sa.counters.as_arc(), is_up);
         }
         for (slot, sa) in picture.inbound_sas() {
-            let of = (sa.reqid.0, sa.endpoints);
-            let tunnel = tunnel(daemons, Direction::Inbound, slot, of);
+            let tunnel = tunnel(daemons, Direction::Inbound, slot, &sa.sa);
             self.take(tunnel, Direction::Inbound, sa.counters.as_arc(), false);
         }
         self.let_go();
@@ -187,15 +185,10 @@ impl Tunnels {
     }
 }
 
-fn tunnel(
-    daemons: Option<&Kernel>,
-    direction: Direction,
-    slot: SaSlot,
-    (reqid, endpoints): (u32, Endpoints),
-) -> Tunnel {
+fn tunnel(daemons: Option<&Kernel>, direction: Direction, slot: SaSlot, sa: &SaSpec) -> Tunnel {
     let named = daemons.and_then(|kernel| kernel.numbers(direction, slot));
-    let (reqid, if_id) = named.unwrap_or((reqid, 0));
-    let Endpoints { local, remote } = endpoints;
+    let (reqid, if_id) = named.unwrap_or((sa.reqid.0, 0));
+    let Endpoints { local, remote } = sa.endpoints;
     Tunnel { is_daemons: named.is_some(), reqid, if_id, local, remote }
 }
 

@@ -358,10 +358,12 @@ pub(super) fn daemons(
 /// and lead such packets past the TUN interface.
 pub(super) fn bypass(
     policies: &[policy::Draft],
-    (plain, wire): (&Plain, &Wire),
-    has_leak_protection: bool,
+    plain: &Plain,
+    wire: &Wire,
+    leak_protection: Option<bool>,
     report: &mut Report<'_>,
 ) {
+    let has_leak_protection = leak_protection == Some(true);
     if wire.backend.is_direct() || has_leak_protection && !plain.backend.is_direct() {
         return;
     }

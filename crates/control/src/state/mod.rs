@@ -17,7 +17,7 @@ use std::sync::Arc;
 use convoy_crypto::{Cpu, KeyError};
 use convoy_engine::registry::{Drivers, RegistryError};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
-use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
+use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError, Writer};
 use convoy_ipsec::spd::{KnownNetworks, SpdError, SpdId};
 use convoy_wire::Prefix;
 
@@ -123,7 +123,7 @@ pub struct State {
     databases: Databases,
     /// Whose SAs are made on demand.
     on_demand: HashSet<ReqId>,
-    published: Arc<Published>,
+    writer: Writer,
     generation: u64,
     /// Reason that its keys may not be used any more, if so.
     spent: Option<&'static str>,
@@ -176,7 +176,7 @@ impl State {
         let on_demand: HashSet<ReqId> = policies.on_demand.into_iter().collect();
         on_demand.iter().for_each(|reqid| snapshot.make_on_demand(*reqid));
         tables.bring(&before, &mut snapshot)?;
-        let published = Published::new(snapshot);
+        let writer = Writer::new(snapshot);
         let generation = 1;
         Ok(Self {
             drivers,
@@ -186,7 +186,7 @@ impl State {
             tables,
             databases,
             on_demand,
-            published,
+            writer,
             generation,
             spent: None,
         })
@@ -207,7 +207,12 @@ impl State {
     /// Place in which workers find the picture.
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
-        &self.published
+        self.writer.published()
+    }
+
+    /// The right to change the picture, for those beside this state who have SAs and policies in it.
+    pub fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
     }
 
     /// The database that the plain interface asks, as long as this state lasts.
@@ -263,14 +268,14 @@ impl State {
         if outbound.is_empty() && inbound.is_empty() {
             return;
         }
-        let mut snapshot = Snapshot::clone(&self.published.current());
+        let mut draft = self.writer.draft();
         for (slot, _) in outbound.values() {
-            snapshot.remove_outbound(*slot);
+            draft.remove_outbound(*slot);
         }
         for (slot, _) in inbound.values() {
-            snapshot.remove_inbound(*slot);
+            draft.remove_inbound(*slot);
         }
-        self.generation = self.published.publish(snapshot);
+        self.generation = draft.commit();
         self.spent = Some(why);
     }
 
@@ -278,18 +283,19 @@ impl State {
     /// all databases know the host's addresses; `None`: all that comes out of tunnels is for the plain side, and addresses
     /// are as before. Workers see it at their next burst.
     pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
-        let mut snapshot = Snapshot::clone(&self.published.current());
+        let plain = self.plain_spd();
+        let mut draft = self.writer.draft();
         if let Some(networks) = networks {
-            for id in self.databases() {
-                if let Some(spd) = snapshot.spd_of_mut(id) {
+            for database in self.databases.values() {
+                if let Some(spd) = draft.spd_of_mut(database.id) {
                     spd.know_hosts(&networks.hosts);
                 }
             }
         }
-        if let Some(spd) = snapshot.spd_of_mut(self.plain_spd()) {
+        if let Some(spd) = draft.spd_of_mut(plain) {
             spd.set_transit(networks);
         }
-        self.generation = self.published.publish(snapshot);
+        self.generation = draft.commit();
     }
 
     /// Keeps in mind for later lives that the keys of the state folder may not be used any more.

@@ -34,11 +34,14 @@ impl State {
             reqids: &policies.reqids,
         };
         let plan = build::plan(&site, &self.tables, &keys);
-        let made = maker.make(&plan, &site, &self.published.current())?;
+        let made = maker.make(&plan, &site, &self.writer.current())?;
         let mut tables = made.tables;
         tables.next_reqid = policies.next_reqid;
-        let (mut snapshot, databases) = match self.next_picture(&tables, policies.lists) {
-            Ok(next) => next,
+        let mut report = self.compare(&site, &tables);
+        let mut draft = self.writer.draft();
+        let filled = fill(&mut draft, &self.databases, policies.lists, &tables, &self.tables);
+        let databases = match filled {
+            Ok(databases) => databases,
             Err(error) => {
                 if let Some(keeper) = &self.keeper {
                     keeper.release(&made.fresh_leases, &made.fresh_floors);
@@ -46,12 +49,10 @@ impl State {
                 return Err(error);
             }
         };
-
         let on_demand: HashSet<_> = policies.on_demand.into_iter().collect();
-        self.on_demand.difference(&on_demand).for_each(|old| snapshot.make_beforehand(*old));
-        on_demand.iter().for_each(|reqid| snapshot.make_on_demand(*reqid));
-        let mut report = self.compare(&site, &tables);
-        report.generation = self.published.publish(snapshot);
+        self.on_demand.difference(&on_demand).for_each(|old| draft.make_beforehand(*old));
+        on_demand.iter().for_each(|reqid| draft.make_on_demand(*reqid));
+        report.generation = draft.commit();
         self.generation = report.generation;
         let (leases, floors) = self.tables.gone(&tables);
         if let Some(keeper) = &self.keeper {
@@ -113,28 +114,16 @@ impl State {
         };
         let plan = build::plan(&self.site, &self.tables, &SiteKeys::of(&self.site));
         // Every key is known, so nothing is leased.
-        let mut tables = maker.make(&plan, &self.site, &self.published.current())?.tables;
+        let mut tables = maker.make(&plan, &self.site, &self.writer.current())?.tables;
         tables.next_reqid = policies.next_reqid;
         let changed = tables.differing(&self.tables);
         if changed > 0 {
-            let mut snapshot = Snapshot::clone(&self.published.current());
-            tables.bring(&self.tables, &mut snapshot)?;
-            self.generation = self.published.publish(snapshot);
+            let mut draft = self.writer.draft();
+            tables.bring(&self.tables, &mut draft)?;
+            self.generation = draft.commit();
         }
         self.tables = tables;
         Ok(changed)
-    }
-
-    /// The picture of now, changed to hold these SAs and policies.
-    fn next_picture(
-        &self,
-        tables: &Tables,
-        policies: Lists,
-    ) -> Result<(Snapshot, Databases), StateError> {
-        let mut snapshot = Snapshot::clone(&self.published.current());
-        let databases = difference::databases(&mut snapshot, &self.databases, policies)?;
-        tables.bring(&self.tables, &mut snapshot)?;
-        Ok((snapshot, databases))
     }
 
     fn compare(&self, site: &Site, tables: &Tables) -> ReloadReport {
@@ -173,6 +162,19 @@ impl State {
         }
         report
     }
+}
+
+/// Changes a draft to hold these policies and SAs in the place of those of `before`.
+fn fill(
+    draft: &mut Snapshot,
+    databases: &Databases,
+    policies: Lists,
+    tables: &Tables,
+    before: &Tables,
+) -> Result<Databases, StateError> {
+    let databases = difference::databases(draft, databases, policies)?;
+    tables.bring(before, draft)?;
+    Ok(databases)
 }
 
 /// A site's policies by name.

@@ -177,10 +177,11 @@ fn total(
         .iter()
         .map(|w| of(w))
         .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    flow(sampler, name, inputs.now_ns, sums)
+    let (packets, bytes) = sums;
+    flow(sampler, name, inputs.now_ns, packets, bytes)
 }
 
-fn flow(sampler: &mut Sampler, name: &str, now_ns: u64, (packets, bytes): (u64, u64)) -> Flow {
+fn flow(sampler: &mut Sampler, name: &str, now_ns: u64, packets: u64, bytes: u64) -> Flow {
     let (of_packets, of_bytes) = (format!("{name}.packets"), format!("{name}.bytes"));
     sampler.note(&of_packets, now_ns, packets);
     sampler.note(&of_bytes, now_ns, bytes);
@@ -248,12 +249,8 @@ fn sas(
 }
 
 fn sa_flow(name: &str, counters: &SaCounters, now_ns: u64, sampler: &mut Sampler) -> Flow {
-    let flow = flow(
-        sampler,
-        &format!("sa.{name}"),
-        now_ns,
-        (counters.packets.get(), counters.bytes.get()),
-    );
+    let flow =
+        flow(sampler, &format!("sa.{name}"), now_ns, counters.packets.get(), counters.bytes.get());
     let last = counters.last_packet_ns.get();
     let age = (last > 0).then(|| now_ns.saturating_sub(last) as f64 / 1e9);
     Flow { last_packet_s: age, ..flow }

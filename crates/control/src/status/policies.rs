@@ -167,7 +167,7 @@ fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> 
     let databases = state.interface_spds().map(|(_, spd)| spd).zip(names);
     let databases: Vec<Database<'_>> = core::iter::once((state.plain_spd(), plain))
         .chain(databases)
-        .filter_map(|(id, name)| Some((id, picture.spd_of(id)?, name)))
+        .filter_map(|(id, name)| Some(Database { id, spd: picture.spd_of(id)?, name }))
         .collect();
     let mut members: HashMap<(ReqId, Direction), Members> = HashMap::new();
     let mut join = |reqid, direction, name: &Arc<str>, spi: Spi, counters: &SaCounters| {
@@ -193,17 +193,23 @@ fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> 
     all
 }
 
-/// A database: its number, its policies, and what it is called unless it is the common one.
-type Database<'a> = (SpdId, &'a Spd, Option<String>);
+/// A database of policies.
+struct Database<'a> {
+    id: SpdId,
+    spd: &'a Spd,
+    /// Its name, unless it is the common one.
+    name: Option<String>,
+}
 
 /// Policies of IKE daemons in one database. Each has SAs of its own.
 fn in_database(
     picture: &Snapshot,
     kernel: &Kernel,
     members: &HashMap<(ReqId, Direction), Members>,
-    (number, spd, name): &Database<'_>,
+    database: &Database<'_>,
     now_ns: u64,
 ) -> Vec<PolicyStatus> {
+    let Database { id: number, spd, name } = database;
     let ours =
         || spd.policies().filter_map(|(id, p)| Some((id, p, kernel.policy_index(*number, id)?)));
     let mut named: HashMap<(ReqId, Direction), usize> = HashMap::new();

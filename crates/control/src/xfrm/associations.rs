@@ -66,7 +66,7 @@ pub struct Added<'a> {
     /// The SA as it is now.
     pub now: &'a mut Association,
     /// The larval SA in whose place it came.
-    pub larval: Option<Sa>,
+    pub larval: Option<Association>,
 }
 
 impl Associations {
@@ -187,7 +187,7 @@ impl Associations {
         }
         let waiting = self.acquire_for(&sa);
         let at = self.store(Association::new(begun(sa, now), false))?;
-        let larval = waiting.and_then(|at| self.take(at)).map(|found| found.sa);
+        let larval = waiting.and_then(|at| self.take(at));
         let now = self.stored.get_mut(&at).ok_or(Refusal::bare(Errno::ENOENT))?;
         Ok(Added { now, larval })
     }
@@ -211,7 +211,7 @@ impl Associations {
         let at = self.same_identity(&sa).ok_or(Refusal::bare(Errno::ESRCH))?;
         let gone = Refusal::bare(Errno::ESRCH);
         if self.stored.get(&at).is_some_and(|found| found.is_larval) {
-            let larval = self.take(at).map(|found| found.sa);
+            let larval = self.take(at);
             let at = self.store(Association::new(begun(sa, now), false))?;
             let now = self.stored.get_mut(&at).ok_or(gone)?;
             return Ok(Added { now, larval });
@@ -289,12 +289,12 @@ impl Associations {
         self.take(number)
     }
 
-    /// Takes back that an SA came, and returns it; the larval one in whose place it came waits again.
-    pub fn take_back(&mut self, number: u64, larval: Option<Sa>) -> Option<Association> {
+    /// Takes back that an SA came, and returns it; the larval one in whose place it came waits again where it did.
+    pub fn take_back(&mut self, number: u64, larval: Option<Association>) -> Option<Association> {
         let came = self.take(number);
-        if let Some(sa) = larval {
+        if let Some(larval) = larval {
             // There is room, for there was a moment ago.
-            let _ = self.store(Association::new(sa, true));
+            self.enter(larval);
         }
         came
     }
@@ -385,17 +385,23 @@ impl Associations {
         if self.stored.len() >= SAS_MAX {
             return Err(Refusal::new(Errno::ENOMEM, "There are as many SAs as there can be"));
         }
-        let at = self.next;
+        let number = self.next;
         self.next += 1;
+        self.enter(Association { number, ..association });
+        Ok(number)
+    }
+
+    /// Brings an SA that has a number to where it belongs.
+    fn enter(&mut self, association: Association) {
+        let at = association.number;
         let SaInfo { protocol, spi, .. } = association.sa.info;
         if let Some(spi) = spi {
-            self.by_spi.entry((protocol, spi)).or_default().push(at);
+            insert_sorted(self.by_spi.entry((protocol, spi)).or_default(), at);
         }
         if association.is_larval {
             self.larval.insert(at, &association.sa);
         }
-        self.stored.insert(at, Association { number: at, ..association });
-        Ok(at)
+        self.stored.insert(at, association);
     }
 
     /// Gives an SA that has none its SPI.
@@ -420,6 +426,12 @@ impl Associations {
         }
         Some(found)
     }
+}
+
+/// Puts a number into a list in which later ones are behind.
+fn insert_sorted(list: &mut Vec<u64>, number: u64) {
+    let place = list.partition_point(|other| *other < number);
+    list.insert(place, number);
 }
 
 /// An SA with keys as it is when it begins; what it has done may go on from elsewhere.
@@ -491,7 +503,7 @@ mod tests {
         assert_eq!(errno(sas.add(with_keys(256, 1), 6)), Some(Errno::EEXIST));
         assert_eq!(errno(sas.update(with_keys(257, 1), 6)), Some(Errno::ESRCH));
         let updated = sas.update(with_keys(256, 1), 6).unwrap();
-        assert_eq!(updated.larval.unwrap().info.limits.add_seconds.hard, LARVAL_SECONDS);
+        assert_eq!(updated.larval.unwrap().sa.info.limits.add_seconds.hard, LARVAL_SECONDS);
         assert_eq!(
             (updated.now.sa.info.limits, updated.now.sa.info.usage.add_time),
             (Limits::NONE, 6)
@@ -545,7 +557,7 @@ mod tests {
         let added = sas.add(with_keys(300, 2), 2).unwrap();
         assert!(added.larval.is_none(), "of another reqid");
         let added = sas.add(with_keys(301, 1), 2).unwrap();
-        assert_eq!(added.larval.map(|sa| sa.info.spi), Some(None));
+        assert_eq!(added.larval.map(|larval| larval.sa.info.spi), Some(None));
         assert_eq!(sas.len(), 3);
     }
 

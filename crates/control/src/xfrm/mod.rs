@@ -16,10 +16,10 @@ mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS, SpiClass};
 pub use keep::{Earlier, Keep, KeepError, Words};
-pub use kernel::{Carried, Cover, Covered, Draft, Host, Kernel, Restored, Told, Wanted};
+pub use kernel::{Carried, Cover, CoverChange, Covered, Host, Kernel, Restored, Told, Wanted};
 pub use moment::Moment;
 pub use plane::{Placed, Setting};
-pub use policies::{Changed, Counts, Policies};
+pub use policies::{Changed, Counts, Insertion, Policies, Replaced};
 pub use server::{Multicast, Server, SocketError};
 pub use service::{Answer, Client, Cursor, Service};
 pub use transform::key_material;

@@ -54,7 +54,25 @@ pub struct Changed<'a> {
     /// The policy as it is now.
     pub policy: &'a Policy,
     /// The one that was in its place.
-    pub before: Option<Policy>,
+    pub before: Option<Replaced>,
+}
+
+/// A policy in whose place another came.
+#[derive(Clone, Debug)]
+pub struct Replaced {
+    /// The policy.
+    pub policy: Policy,
+    /// Its place in the order of arrival.
+    at: u64,
+}
+
+/// Treatment of a policy whose name another has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// It is refused (`NEWPOLICY`).
+    New,
+    /// It comes in the place of the other (`UPDPOLICY`).
+    Replace,
 }
 
 /// Properties that together no two policies share.
@@ -89,39 +107,51 @@ const fn direction_bits(direction: PolicyDirection) -> u32 {
 }
 
 impl Policies {
-    /// Adds a policy at `now`, in seconds since 1970; without `exclusive` also in the place of one of
+    /// Adds a policy at `now`, in seconds since 1970; with [`Insertion::Replace`] also in the place of one of
     /// the same name, whose number it takes over.
     ///
     /// # Errors
-    /// `EEXIST` when there is one and `exclusive` is set, `ENOMEM` when there are 2²⁰.
+    /// `EEXIST` when there is one and the policy is to be new, `ENOMEM` when there are 2²⁰.
     pub fn insert(
         &mut self,
         mut policy: Policy,
-        exclusive: bool,
+        insertion: Insertion,
         now: u64,
     ) -> Result<Changed<'_>, Refusal> {
         let name = Name::of(&policy);
         let before = self.by_name.get(&name).copied();
-        if before.is_some() && exclusive {
+        if before.is_some() && insertion == Insertion::New {
             return Err(Refusal::bare(Errno::EEXIST));
         }
         if before.is_none() && self.stored.len() >= POLICIES_MAX {
             return Err(Refusal::new(Errno::ENOMEM, "There are as many policies as there can be"));
         }
-        let before = before.and_then(|at| self.take(at));
+        let before = before.and_then(|at| Some(Replaced { policy: self.take(at)?, at }));
         policy.info.index = match &before {
-            Some(before) => before.info.index,
+            Some(before) => before.policy.info.index,
             None => self.free_index(&policy),
         };
         policy.info.usage = Usage { add_time: now, ..Usage::default() };
         policy.policy_type = Some(name.policy_type);
         let at = self.next;
         self.next += 1;
+        Ok(Changed { policy: self.enter(at, policy), before })
+    }
+
+    /// Takes back that the policy of this number came; the one in whose place it came is again where it was.
+    pub fn take_back(&mut self, index: u32, before: Option<Replaced>) {
+        self.remove_index(index);
+        if let Some(Replaced { policy, at }) = before {
+            self.enter(at, policy);
+        }
+    }
+
+    fn enter(&mut self, at: u64, policy: Policy) -> &Policy {
+        let name = Name::of(&policy);
         self.by_name.insert(name, at);
         self.by_index.insert(policy.info.index, at);
         *self.counts.of(name.direction) += 1;
-        let policy = self.stored.entry(at).or_insert(policy);
-        Ok(Changed { policy, before })
+        self.stored.entry(at).or_insert(policy)
     }
 
     /// A number that no policy has: the one asked for, if it is free.
@@ -286,13 +316,15 @@ mod tests {
         let mut policies = Policies::default();
         let all = [PolicyDirection::In, PolicyDirection::Out, PolicyDirection::Forward];
         for (n, direction) in (1..).zip(all) {
-            policies.insert(policy(n, direction, 5), true, 77).unwrap();
+            policies.insert(policy(n, direction, 5), Insertion::New, 77).unwrap();
         }
         assert_eq!(indices(&policies), [18, 9, 8]);
-        let again = policies.insert(policy(1, PolicyDirection::In, 6), true, 78).unwrap_err();
+        let again =
+            policies.insert(policy(1, PolicyDirection::In, 6), Insertion::New, 78).unwrap_err();
         assert_eq!(again.errno, Errno::EEXIST);
-        let changed = policies.insert(policy(1, PolicyDirection::In, 6), false, 78).unwrap();
-        assert_eq!(changed.before.unwrap().info.priority, 5);
+        let changed =
+            policies.insert(policy(1, PolicyDirection::In, 6), Insertion::Replace, 78).unwrap();
+        assert_eq!(changed.before.unwrap().policy.info.priority, 5);
         assert_eq!((changed.policy.info.index, changed.policy.info.usage.add_time), (8, 78));
         assert_eq!(indices(&policies), [8, 18, 9]);
         assert_eq!(policies.counts(), Counts { inbound: 1, outbound: 1, forward: 1 });
@@ -302,7 +334,7 @@ mod tests {
     fn what_is_gone_has_no_name_and_a_dump_goes_on_where_it_ended() {
         let mut policies = Policies::default();
         for n in 0..10 {
-            policies.insert(policy(n, PolicyDirection::Out, 0), true, 1).unwrap();
+            policies.insert(policy(n, PolicyDirection::Out, 0), Insertion::New, 1).unwrap();
         }
         let wanted = policy(4, PolicyDirection::Out, 0);
         let index = policies.get(&key(&wanted)).unwrap().info.index;
@@ -314,7 +346,7 @@ mod tests {
         assert_eq!(policies.remove(&by_number).unwrap().info.index, index);
         assert_eq!(policies.get(&key(&wanted)).unwrap_err().errno, Errno::ENOENT);
         // One went and one came in the middle of a dump of ten; neither is shown twice.
-        policies.insert(policy(20, PolicyDirection::Out, 0), true, 1).unwrap();
+        policies.insert(policy(20, PolicyDirection::Out, 0), Insertion::New, 1).unwrap();
         assert_eq!(policies.dump(Some(first)).count(), last - 3 - 1);
         assert_eq!(policies.flush(PolicyType::Sub).len(), 0);
         assert_eq!(policies.flush(PolicyType::Main).len(), 10);

@@ -45,7 +45,7 @@ pub trait Service: Send + Sync {
     ///
     /// # Errors
     /// As a kernel refuses it; then nothing has changed.
-    fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal>;
+    fn answer(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal>;
 
     /// The next messages of a dump, at most `room` of them; none when it is over.
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram>;

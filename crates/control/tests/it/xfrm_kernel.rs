@@ -1,7 +1,7 @@
 //! The databases of XFRM against those of the kernel under this machine: the same requests, in any
 //! order, have the same answers.
 
-use convoy_control::xfrm::{Associations, Policies};
+use convoy_control::xfrm::{Associations, Insertion, Policies};
 use convoy_wire::Spi;
 use convoy_xfrm::{
     Action, Address, Addresses, AllocSpi, Errno, Flags, FlushPolicy, FlushSa, Limits, Mark,
@@ -205,10 +205,12 @@ fn compare(kernel: &mut Kernel, ours: &mut Policies, step: &Step) {
     match step.clone() {
         Step::Insert(policy, exclusive) => {
             let boxed = Box::new(policy.clone());
-            let request =
-                if exclusive { Request::NewPolicy(boxed) } else { Request::UpdPolicy(boxed) };
+            let (request, insertion) = match exclusive {
+                true => (Request::NewPolicy(boxed), Insertion::New),
+                false => (Request::UpdPolicy(boxed), Insertion::Replace),
+            };
             let theirs = kernel.ask(&request).map(drop);
-            assert_eq!(errno(ours.insert(policy, exclusive, 1)).map(drop), theirs, "{step:?}");
+            assert_eq!(errno(ours.insert(policy, insertion, 1)).map(drop), theirs, "{step:?}");
         }
         Step::Get(key) => {
             let theirs = kernel.policies(&Request::GetPolicy(Box::new(key.clone())));

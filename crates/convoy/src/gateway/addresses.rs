@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use convoy_control::site::{Finding, Site};
 use convoy_control::sources::{self, Absent};
+use convoy_control::state::State;
 use convoy_host::Network;
-use convoy_ipsec::snapshot::Published;
 use socket2::{Domain, Socket, Type};
 
 use super::direct::local_addresses;
@@ -67,13 +67,13 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Looks at all SAs, if there are others than before or the host `changed`.
-    pub(super) fn follow(&mut self, site: &Site, published: &Published, changed: bool) {
-        if !changed && published.generation() == self.generation {
+    pub(super) fn follow(&mut self, state: &mut State, changed: bool) {
+        if !changed && state.published().generation() == self.generation {
             return;
         }
-        let host = HostAddresses::new(site);
-        let absent = sources::follow(published, |address| host.has(address));
-        self.generation = published.generation();
+        let host = HostAddresses::new(state.site());
+        let absent = sources::follow(state.writer(), |address| host.has(address));
+        self.generation = state.published().generation();
         for one in absent.iter().filter(|one| !self.has(one.address)) {
             tracing::warn!("{}", nobodys(one));
         }

@@ -14,6 +14,7 @@ use convoy_engine::model::{Faults, Settings};
 use convoy_engine::registry::Drivers;
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
+use convoy_ipsec::snapshot::Writer;
 use convoy_ipsec::spd::KnownNetworks;
 use convoy_packet::{Arena, FrameSize};
 use convoy_runtime::{
@@ -36,13 +37,13 @@ const LEAST_PACKET: u16 = 2048;
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Longest time until workers see a new picture; a burst takes microseconds.
-const SETTLE_LIMIT: Duration = Duration::from_secs(2);
+const WORKERS_LIMIT: Duration = Duration::from_secs(2);
 /// Nanoseconds after which a device made of software is back that was removed.
 const MODEL_ABSENT_NS: u64 = 1_000_000_000;
 /// Time of looks without a pause: a worker that sleeps is awake by then.
-const SETTLE_SOON: Duration = Duration::from_micros(100);
+const WORKERS_SOON: Duration = Duration::from_micros(100);
 /// Pause between two looks afterwards.
-const SETTLE_LOOK: Duration = Duration::from_micros(20);
+const WORKERS_LOOK: Duration = Duration::from_micros(20);
 /// Longest time until workers say what they have counted; one that is stuck must not hold up who asks.
 const ANSWERS: Duration = Duration::from_millis(500);
 
@@ -256,6 +257,16 @@ impl Core {
         &self.state
     }
 
+    /// The state, to be changed in what workers need not see at once.
+    pub(super) fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    /// As [`State::writer`].
+    pub(super) fn writer(&mut self) -> &mut Writer {
+        self.state.writer()
+    }
+
     /// Counters that the workers publish.
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
@@ -385,21 +396,28 @@ impl Core {
     /// Waits until every worker sees the picture of this generation or a later one, and nothing that met
     /// an older one is under way. Says whether that came to pass in time.
     #[must_use]
-    pub fn settle(&self, generation: u64) -> bool {
-        let begin = Instant::now();
-        let is_behind = |stats: &Arc<WorkerStats>| stats.generation() < generation;
-        self.runtime.wake();
-        while self.stats().iter().any(is_behind) {
-            if begin.elapsed() > SETTLE_LIMIT {
-                return false;
+    pub fn wait_for_workers(&self, generation: u64) -> bool {
+        self.workers_wait()(generation)
+    }
+
+    /// Does what [`Self::wait_for_workers`] does, from wherever it is given to.
+    pub fn workers_wait(&self) -> impl Fn(u64) -> bool + Send + Sync + 'static {
+        let (stats, wake) = (self.stats().to_vec(), self.runtime.waker());
+        move |generation| {
+            let begin = Instant::now();
+            wake();
+            while stats.iter().any(|stats| stats.generation() < generation) {
+                if begin.elapsed() > WORKERS_LIMIT {
+                    return false;
+                }
+                if begin.elapsed() < WORKERS_SOON {
+                    std::thread::yield_now();
+                } else {
+                    std::thread::sleep(WORKERS_LOOK);
+                }
             }
-            if begin.elapsed() < SETTLE_SOON {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(SETTLE_LOOK);
-            }
+            true
         }
-        true
     }
 
     /// Ends the workers when all that had arrived has gone through, then writes down exactly which

@@ -11,11 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::xfrm::{
-    Answer, Carried, Client, Draft, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
+    Answer, Carried, Client, CoverChange, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting,
+    Words,
 };
 use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
+use convoy_ipsec::snapshot::Writer;
 use convoy_runtime::{WireId, WirePort, Wiring, WiringError, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
@@ -72,6 +74,17 @@ struct Shared {
     alone: u32,
 }
 
+/// A request that was applied.
+#[derive(Debug)]
+#[must_use = "the answer waits for workers"]
+pub(super) struct AppliedRequest {
+    /// Answer to whoever asked.
+    pub(super) answer: Answer,
+    /// The picture that every worker is to see before the answer goes out. To be waited for without a lock: a worker
+    /// may be stuck.
+    pub(super) generation: Option<u64>,
+}
+
 impl Daemons {
     /// Databases for the daemons of a gateway whose workers run, with what an earlier life left.
     pub(super) fn serve(
@@ -80,10 +93,9 @@ impl Daemons {
         keep: Option<Keep>,
         shared: Vec<Steering>,
     ) -> anyhow::Result<Self> {
-        let published = core.state().published().clone();
         let kernel = Kernel::new(
             setting(core),
-            published,
+            core.state().published(),
             Box::new(ThisHost(HostAddresses::new(core.state().site()))),
         );
         let mut kernel = kernel.context("random numbers")?;
@@ -106,42 +118,47 @@ impl Daemons {
         })
     }
 
-    /// Carries out a request. When this returns, every worker sees it, and leak protection follows: what a policy covers
+    /// Applies a request. What it changed of SAs is published, and [to be waited for](AppliedRequest) before the answer goes
+    /// out. Of policies every worker sees it when this returns, and leak protection follows: what a policy covers
     /// is closed before anybody knows it, and what it does not any more opens when all have forgotten it. What policies
     /// of before answered is forgotten first, and nothing is answered until they have changed.
     ///
     /// # Errors
     /// As a kernel refuses it, or with the kernel's error number where leak protection cannot follow. Nothing has
     /// changed then.
-    pub(super) fn carry_out(
+    pub(super) fn apply(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         leaks: &mut LeakProtection,
         client: &Client,
         request: Request,
         to: Address,
-    ) -> Result<Answer, Refusal> {
-        let Some(draft) = self.kernel.draft(&request)? else {
-            return self.in_force(core, client, request, to).map(|carried| carried.answer);
+    ) -> Result<AppliedRequest, Refusal> {
+        let Some(change) = self.kernel.cover_change(&request)? else {
+            let before = self.kernel.generation();
+            let carried = self.kernel.execute(core.writer(), client, request, to, moment())?;
+            let generation = self.kernel.generation();
+            let generation = (generation != before).then_some(generation);
+            return Ok(AppliedRequest { answer: carried.answer, generation });
         };
         leaks.pause();
-        let outcome = self.change_policies(core, leaks, client, request, to, draft);
+        let outcome = self.change_policies(core, leaks, client, request, to, change);
         leaks.go_on();
-        outcome
+        Ok(AppliedRequest { answer: outcome?, generation: None })
     }
 
-    /// Carries out a request, and waits for workers to see it.
-    fn in_force(
+    /// Applies a request about policies, and waits for workers to see it.
+    fn apply_and_wait(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         client: &Client,
         request: Request,
         to: Address,
     ) -> Result<Carried, Refusal> {
         let before = self.kernel.generation();
-        let carried = self.kernel.request(client, request, to, moment())?;
+        let carried = self.kernel.execute(core.writer(), client, request, to, moment())?;
         let generation = self.kernel.generation();
-        if generation != before && !core.settle(generation) {
+        if generation != before && !core.wait_for_workers(generation) {
             tracing::error!("workers do not see a change of {} yet", client.command);
         }
         Ok(carried)
@@ -150,19 +167,19 @@ impl Daemons {
     /// Closes, has the change written down and published, and opens.
     fn change_policies(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         leaks: &mut LeakProtection,
         client: &Client,
         request: Request,
         to: Address,
-        draft: Draft,
+        change: CoverChange,
     ) -> Result<Answer, Refusal> {
         let is_flush = matches!(
             &request,
             Request::FlushPolicy(flush) if flush.policy_type.unwrap_or_default() == PolicyType::Main
         );
-        let pending = PendingChange::begin(leaks, draft)?;
-        let carried = match self.in_force(core, client, request, to) {
+        let pending = PendingChange::begin(leaks, change)?;
+        let carried = match self.apply_and_wait(core, client, request, to) {
             Ok(carried) => carried,
             Err(refusal) => {
                 pending.undo(leaks);
@@ -275,9 +292,9 @@ impl Daemons {
     }
 
     /// Decides about SAs whose direction was not known. What is returned is to be told to daemons.
-    pub(super) fn review_directions(&mut self) -> Vec<(Group, Datagram)> {
+    pub(super) fn review_directions(&mut self, writer: &mut Writer) -> Vec<(Group, Datagram)> {
         let changed = std::mem::take(&mut self.are_addresses_new);
-        self.kernel.review_directions(changed, moment())
+        self.kernel.review_directions(writer, changed, moment())
     }
 
     /// Makes interfaces as wide as their SAs leave room; the largest inner packet in bytes of those of the plain
@@ -355,16 +372,16 @@ impl Words for Mapped {
 /// Brings back what an earlier life left: workers see it, and leak protection follows. Networks that nobody
 /// claims any more are open.
 fn restore(
-    core: &Core,
+    core: &mut Core,
     kernel: &mut Kernel,
     leaks: &mut LeakProtection,
     keep: Keep,
 ) -> anyhow::Result<Vec<(Group, Datagram)>> {
-    let restored = kernel.keep(keep, moment());
+    let restored = kernel.keep(core.writer(), keep, moment());
     leaks.follow(&restored.covered, &[])?;
     leaks.forget()?;
     let generation = kernel.generation();
-    if generation != 0 && !core.settle(generation) {
+    if generation != 0 && !core.wait_for_workers(generation) {
         tracing::error!("workers do not see the SAs of an earlier life yet");
     }
     if restored.earlier == Earlier::Damaged {

@@ -31,7 +31,7 @@ use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 use zeroize::Zeroizing;
 
 use super::connections::Lookout;
-use super::daemons::moment;
+use super::daemons::{AppliedRequest, moment};
 use super::{EngineTold, Gateway, load};
 use crate::exit::describe;
 use crate::privileges::{self, Limits};
@@ -48,6 +48,9 @@ pub struct Live {
     cpu: Cpu,
     /// Brings the workers' counters up to date. Not under the lock: it waits for them.
     update_stats: Box<dyn Fn() + Send + Sync>,
+    /// Waits until every worker sees a picture; false where one does not in time. Not under the lock either: status and
+    /// metrics answer meanwhile.
+    wait_for_workers: Box<dyn Fn(u64) -> bool + Send + Sync>,
     /// Called when a client wants the gateway to end.
     stop: Box<dyn Fn() + Send + Sync>,
     /// Channel at which IKE daemons listen.
@@ -92,6 +95,7 @@ impl Live {
     ) -> Arc<Self> {
         let exempt = gateway.core().state().site().marks.exempt;
         let update_stats = Box::new(gateway.stats_updater());
+        let wait_for_workers = Box::new(gateway.core().workers_wait());
         let mut sampler = Sampler::default();
         let last = Arc::new(status(&gateway, &cpu, &mut sampler, None));
         let inner = Mutex::new(Inner {
@@ -104,7 +108,8 @@ impl Live {
             engine: EngineTold::default(),
             moved: HashMap::new(),
         });
-        Arc::new(Self { inner, cpu, update_stats, stop: Box::new(stop), multicast, exempt })
+        let stop = Box::new(stop);
+        Arc::new(Self { inner, cpu, update_stats, wait_for_workers, stop, multicast, exempt })
     }
 
     /// Gives up what only the start needed, in all threads: to be called when everything is open and every
@@ -417,8 +422,14 @@ impl server::Gateway for Live {
 
 /// IKE daemons may come and go while it runs; while it ends they hear what a kernel without IPsec says.
 impl xfrm::Service for Live {
-    fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
-        self.gateway_for_daemons(|gateway| gateway.carry_out(client, request, to))
+    fn answer(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
+        let applied =
+            self.gateway_for_daemons(|gateway| gateway.serve_daemon(client, request, to))?;
+        let AppliedRequest { answer, generation } = applied;
+        if generation.is_some_and(|generation| !(self.wait_for_workers)(generation)) {
+            tracing::error!("workers do not see a change of {} yet", client.command);
+        }
+        Ok(answer)
     }
 
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {

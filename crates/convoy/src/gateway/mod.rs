@@ -40,7 +40,7 @@ use convoy_control::site::{BetweenTunnels, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
 use convoy_control::status::{Confinement, LeakProtection as LeakProtectionReport};
 use convoy_control::trace::{HostWay, Question};
-use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
+use convoy_control::xfrm::{Client, Cursor, Kernel, Told};
 use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
 use convoy_io::tun::Device;
@@ -54,7 +54,7 @@ use scopeguard::ScopeGuard;
 
 use addresses::{Addresses, Sources};
 use connections::Lookout;
-use daemons::{Daemons, EADDRINUSE, moment};
+use daemons::{AppliedRequest, Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
 use late_ports::LatePorts;
 use leak_protection::LeakProtection;
@@ -429,7 +429,7 @@ impl Gateway {
         let drivers = before.with_setting(name, setting.into())?;
         let of_site = self.core.set_drivers(drivers.clone())?;
         let Some(daemons) = &mut self.daemons else { return Ok(of_site) };
-        match daemons.kernel.set_drivers(drivers) {
+        match daemons.kernel.set_drivers(self.core.writer(), drivers) {
             Ok(of_daemons) => Ok(of_site + of_daemons),
             Err(error) => {
                 self.core.set_drivers(before)?;
@@ -453,10 +453,11 @@ impl Gateway {
     /// Has SAs of daemons follow the site in force.
     fn set_up_daemons(&mut self) {
         let Some(daemons) = &mut self.daemons else { return };
-        let state = self.core.state();
-        if let Err(error) = daemons.kernel.set_drivers(state.drivers().clone()) {
+        let drivers = self.core.state().drivers().clone();
+        if let Err(error) = daemons.kernel.set_drivers(self.core.writer(), drivers) {
             tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
         }
+        let state = self.core.state();
         daemons.kernel.set_legacy(state.site().legacy);
         daemons.kernel.set_worker_rules(state.site().worker_rules.clone());
     }
@@ -464,7 +465,7 @@ impl Gateway {
     /// Protects from leaking what the site in force says, and no more.
     fn narrow_leaks(&mut self) {
         let state = self.core.state();
-        if !self.core.settle(state.generation()) {
+        if !self.core.wait_for_workers(state.generation()) {
             tracing::error!("workers do not see the site's policies yet");
         }
         self.leaks.narrow(state.site());
@@ -545,8 +546,7 @@ impl Gateway {
 
     /// Has SAs send from addresses of this host alone.
     fn follow_sources(&mut self, changed: bool) {
-        let state = self.core.state();
-        self.sources.follow(state.site(), state.published(), changed);
+        self.sources.follow(self.core.state_mut(), changed);
     }
 
     /// Has the pipelines know which networks are the host's own.
@@ -597,18 +597,18 @@ impl Gateway {
         ports.chain(self.sources.lacking()).chain(unknown).collect()
     }
 
-    /// Carries out what an IKE daemon asks for. When this returns, every worker sees it.
+    /// Applies what an IKE daemon asks for.
     ///
     /// # Errors
     /// As a kernel refuses it.
-    pub fn carry_out(
+    fn serve_daemon(
         &mut self,
         client: &Client,
         request: Request,
         to: Address,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<AppliedRequest, Refusal> {
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
-        daemons.carry_out(&self.core, &mut self.leaks, client, request, to)
+        daemons.apply(&mut self.core, &mut self.leaks, client, request, to)
     }
 
     /// The next messages of a dump for an IKE daemon, at most `room`.
@@ -636,7 +636,8 @@ impl Gateway {
 
     /// Takes over what a worker tells of SAs of daemons.
     pub fn heard(&mut self, event: &Event) -> Told {
-        self.daemons.as_mut().map_or(Told::NotOurs, |d| d.kernel.heard(event, moment()))
+        let Some(daemons) = &mut self.daemons else { return Told::NotOurs };
+        daemons.kernel.heard(self.core.writer(), event, moment())
     }
 
     /// Does the work for IKE daemons that falls due with time. To be called about once a second.
@@ -648,7 +649,7 @@ impl Gateway {
             let outcome = self.widths.fit_daemons(room, state.site(), state.wire_mtu());
             self.widths.note(outcome.err().map(|error| describe(&error)));
         }
-        let mut told = daemons.review_directions();
+        let mut told = daemons.review_directions(self.core.writer());
         told.extend(daemons.kernel.tick(moment()));
         told
     }
@@ -658,11 +659,14 @@ impl Gateway {
     pub fn end_sas(&mut self) -> Vec<(Group, Datagram)> {
         self.core.end_sas(IS_COPY);
         let (told, generation) = match &mut self.daemons {
-            Some(daemons) => (daemons.kernel.end_all(moment()), daemons.kernel.generation()),
+            Some(daemons) => {
+                let told = daemons.kernel.end_all(self.core.writer(), moment());
+                (told, daemons.kernel.generation())
+            }
             None => (Vec::new(), 0),
         };
         let generation = generation.max(self.core.state().generation());
-        if !self.core.settle(generation) {
+        if !self.core.wait_for_workers(generation) {
             tracing::error!("workers do not see yet that SAs ended");
         }
         tracing::error!(
@@ -686,7 +690,7 @@ impl Gateway {
         let before = self.core.state().wire_mtu();
         if self.core.set_wire_mtu(mtu)? {
             if let Some(daemons) = &mut self.daemons {
-                daemons.kernel.set_wire_mtu(mtu);
+                daemons.kernel.set_wire_mtu(self.core.writer(), mtu);
             }
             tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
             self.widths.plain_is_due();

@@ -27,6 +27,7 @@ mod reload;
 mod replay;
 mod standby;
 mod strongswan;
+mod stuck;
 mod tls_records;
 mod tunnels;
 mod unit;

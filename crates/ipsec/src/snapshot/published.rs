@@ -1,5 +1,6 @@
 //! Handover of pictures from control to workers.
 
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
@@ -8,7 +9,7 @@ use super::Snapshot;
 /// A generation that was never published, so the first look reports a change.
 const NEVER: u64 = 0;
 
-/// The current [`Snapshot`], where control puts it and workers find it.
+/// The current [`Snapshot`], where workers and others read it. A [`Writer`] changes it.
 #[derive(Debug, Default)]
 pub struct Published {
     generation: AtomicU64,
@@ -16,14 +17,14 @@ pub struct Published {
 }
 
 impl Published {
-    /// Starts with a first picture.
+    /// Publishes a picture that never changes. [`Writer::new`] begins one that does.
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Arc<Self> {
-        Arc::new(Self { generation: AtomicU64::new(1), current: Mutex::new(Arc::new(snapshot)) })
+        Writer::new(snapshot).published
     }
 
     /// Replaces the picture; workers see it at their next burst. Returns its generation.
-    pub fn publish(&self, snapshot: Snapshot) -> u64 {
+    fn replace(&self, snapshot: Snapshot) -> u64 {
         let snapshot = Arc::new(snapshot);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let old = core::mem::replace(&mut *current, snapshot);
@@ -34,19 +35,6 @@ impl Published {
         // Not inside: what no reader holds is freed here, and workers do not wait for that.
         drop(old);
         generation
-    }
-
-    /// Publishes the picture of now with a change, and returns the new generation. One caller at a
-    /// time: of two who change the same picture, the later one's would undo the other's.
-    ///
-    /// The cost is that of the change, whatever the number of SAs and policies.
-    ///
-    /// # Errors
-    /// That of `change`; then nothing is published.
-    pub fn change<E>(&self, change: impl FnOnce(&mut Snapshot) -> Result<(), E>) -> Result<u64, E> {
-        let mut next = Snapshot::clone(&self.current());
-        change(&mut next)?;
-        Ok(self.publish(next))
     }
 
     /// The number of the picture of now.
@@ -65,6 +53,92 @@ impl Published {
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> Reader {
         Reader { published: self.clone(), seen: NEVER, snapshot: Arc::default() }
+    }
+}
+
+/// The right to change what is published, of which there is one for each [`Published`].
+///
+/// It cannot be cloned, and a [`Draft`] borrows it: of two who changed the same picture at a time,
+/// the later one's would undo the other's.
+#[derive(Debug)]
+pub struct Writer {
+    published: Arc<Published>,
+}
+
+impl Writer {
+    /// Publishes a first picture.
+    #[must_use]
+    pub fn new(snapshot: Snapshot) -> Self {
+        let (generation, current) = (AtomicU64::new(1), Mutex::new(Arc::new(snapshot)));
+        Self { published: Arc::new(Published { generation, current }) }
+    }
+
+    /// Place in which workers and others read what this writes.
+    #[must_use]
+    pub fn published(&self) -> &Arc<Published> {
+        &self.published
+    }
+
+    /// The picture of now.
+    #[must_use]
+    pub fn current(&self) -> Arc<Snapshot> {
+        self.published.current()
+    }
+
+    /// Begins the next picture as a copy of the one of now. The cost is that of what is changed in
+    /// it, whatever the number of SAs and policies.
+    pub fn draft(&mut self) -> Draft<'_> {
+        let next = Snapshot::clone(&self.current());
+        Draft { writer: self, next }
+    }
+
+    /// Publishes the picture of now with a change, and returns what the change does.
+    ///
+    /// # Errors
+    /// That of `change`; then nothing is published.
+    pub fn change<T, E>(
+        &mut self,
+        change: impl FnOnce(&mut Snapshot) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut draft = self.draft();
+        let done = change(&mut draft)?;
+        draft.commit();
+        Ok(done)
+    }
+
+    /// Publishes a picture that owes nothing to the one of now, and returns its generation.
+    pub fn publish(&mut self, snapshot: Snapshot) -> u64 {
+        self.published.replace(snapshot)
+    }
+}
+
+/// The next picture, which nobody sees before it is [committed](Self::commit). Dropped, it is
+/// forgotten.
+#[derive(Debug)]
+#[must_use = "a draft that is dropped changes nothing"]
+pub struct Draft<'w> {
+    writer: &'w mut Writer,
+    next: Snapshot,
+}
+
+impl Draft<'_> {
+    /// Publishes it: workers see it at their next burst. Returns its generation.
+    pub fn commit(self) -> u64 {
+        self.writer.published.replace(self.next)
+    }
+}
+
+impl Deref for Draft<'_> {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.next
+    }
+}
+
+impl DerefMut for Draft<'_> {
+    fn deref_mut(&mut self) -> &mut Snapshot {
+        &mut self.next
     }
 }
 
@@ -129,10 +203,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::sa::ReqId;
 
     #[test]
     fn the_first_picture_is_waited_for_and_later_ones_are_not() {
-        let published = Published::new(Snapshot::default());
+        let mut writer = Writer::new(Snapshot::default());
+        let published = writer.published().clone();
         let mut reader = published.reader();
         let (began, has_begun) = mpsc::channel();
         let held = published.current.lock().unwrap();
@@ -148,10 +224,41 @@ mod tests {
             looking.join().unwrap()
         });
         assert!(reader.refresh().is_none());
-        published.publish(Snapshot::default());
+        writer.publish(Snapshot::default());
         let held = published.current.lock().unwrap();
         assert!(reader.refresh().is_none() && reader.is_behind());
         drop(held);
         assert!(reader.refresh().is_some() && !reader.is_behind());
+    }
+
+    #[test]
+    fn a_draft_is_seen_when_it_is_committed_and_forgotten_when_it_is_dropped() {
+        let mut writer = Writer::new(Snapshot::default());
+        let mut reader = writer.published().reader();
+        reader.refresh();
+        let mut draft = writer.draft();
+        draft.make_on_demand(ReqId(7));
+        drop(draft);
+        assert!(!reader.is_behind() && !writer.current().is_on_demand(ReqId(7)));
+        let refused: Result<(), &str> = writer.change(|draft| {
+            draft.make_on_demand(ReqId(7));
+            Err("no")
+        });
+        assert_eq!(refused, Err("no"));
+        assert!(!reader.is_behind() && !writer.current().is_on_demand(ReqId(7)));
+        let mut draft = writer.draft();
+        draft.make_on_demand(ReqId(7));
+        let generation = draft.commit();
+        assert!(reader.refresh().is_some());
+        assert_eq!(
+            (reader.generation(), writer.published().generation()),
+            (generation, generation)
+        );
+        let made = writer.change(|draft| {
+            draft.make_on_demand(ReqId(8));
+            Ok::<_, ()>(draft.is_on_demand(ReqId(7)))
+        });
+        assert_eq!(made, Ok(true), "a draft begins with what is published");
+        assert!(writer.current().is_on_demand(ReqId(8)));
     }
 }

@@ -15,13 +15,13 @@ use convoy_wire::{Prefix, SeqNum, Spi};
 
 /// A gateway whose SAs are made on demand, and has none.
 fn without_sa(policies: Spd) -> Pair {
-    let pair = Pair::new(&Setup::default());
-    publish(&pair, policies, &[]);
+    let mut pair = Pair::new(&Setup::default());
+    publish(&mut pair, policies, &[]);
     pair
 }
 
 /// Publishes policies whose SAs are made on demand, and these SAs by reqid.
-fn publish(pair: &Pair, policies: Spd, sas: &[(u32, Arc<OutboundSpec>)]) {
+fn publish(pair: &mut Pair, policies: Spd, sas: &[(u32, Arc<OutboundSpec>)]) {
     let reqids: Vec<_> = policies.policies().map(|(_, policy)| policy.action).collect();
     let mut snapshot = Snapshot::new(policies);
     for action in reqids {
@@ -32,7 +32,7 @@ fn publish(pair: &Pair, policies: Spd, sas: &[(u32, Arc<OutboundSpec>)]) {
     for (slot, sa) in sas {
         snapshot.add_outbound(SaSlot(*slot), sa.clone()).unwrap();
     }
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
 }
 
 fn everything() -> Spd {
@@ -77,7 +77,7 @@ fn packets_wait_for_their_sa_and_go_out_in_order_before_new_ones() {
     }
     assert_eq!(asked(&mut pair), [1], "asked for once");
     let sa = pair.out.clone();
-    publish(&pair, everything(), &[(0, sa)]);
+    publish(&mut pair, everything(), &[(0, sa)]);
     let (wire, _) = pair.protect(&packets[30..]);
     assert_eq!(pair.open(&wire), packets);
     assert_eq!(pair.left_counters.held_for_sa.get(), 30);
@@ -100,7 +100,7 @@ fn the_event_shows_the_flow_that_needs_an_sa() {
 #[test]
 fn without_anybody_to_ask_packets_are_dropped_at_once() {
     let mut pair = Pair::new(&Setup::default());
-    pair.left_published.publish(Snapshot::new(everything()));
+    pair.left_writer.publish(Snapshot::new(everything()));
     assert!(pair.protect(&[packet(0, 0)]).0.is_empty());
     assert_eq!(pair.refused(DropReason::NoSa), 1);
     assert_eq!(asked(&mut pair), []);
@@ -119,12 +119,12 @@ fn packets_that_waited_too_long_are_dropped_and_the_next_ask_again() {
     pair.protect(&[packet(0, 2)]);
     assert_eq!(asked(&mut pair), [1], "five seconds after the first question");
     // Snapshots that do not bring the SA keep the packets' age.
-    publish(&pair, everything(), &[]);
+    publish(&mut pair, everything(), &[]);
     pair.protect(&[]);
     pair.tick(3);
     assert_eq!(pair.refused(DropReason::AcquireTimeout), 2);
     let sa = pair.out.clone();
-    publish(&pair, everything(), &[(0, sa)]);
+    publish(&mut pair, everything(), &[(0, sa)]);
     let (wire, _) = pair.protect(&[]);
     assert_eq!(pair.open(&wire), [packet(0, 2)]);
     pair.assert_no_leak();
@@ -170,7 +170,7 @@ fn a_policy_for_many_hosts_leaves_room_for_others() {
         snapshot.make_on_demand(ReqId(n));
     }
     snapshot.make_on_demand_between(ReqId(11));
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     let to = |host: u16, n: u16| {
         inner_with(false, "10.1.0.1", &format!("10.2.10.{host}"), &n.to_be_bytes(), 0)
     };
@@ -203,7 +203,7 @@ fn each_group_of_sas_is_waited_for_by_itself() {
     pair.protect(&mixed);
     assert_eq!(asked(&mut pair), [1, 2]);
     let first = pair.out.clone();
-    publish(&pair, networks(2), &[(0, first.clone())]);
+    publish(&mut pair, networks(2), &[(0, first.clone())]);
     let (wire, _) = pair.protect(&[]);
     assert_eq!(pair.open(&wire).len(), 10, "those of the first network");
     let second = Arc::new(OutboundSpec {
@@ -215,7 +215,7 @@ fn each_group_of_sas_is_waited_for_by_itself() {
         lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)).into(),
         ..Setup::default().outbound()
     });
-    publish(&pair, networks(2), &[(0, first), (1, second)]);
+    publish(&mut pair, networks(2), &[(0, first), (1, second)]);
     assert_eq!(pair.protect(&[]).0.len(), 10);
     assert_eq!(asked(&mut pair), []);
     pair.assert_no_leak();
@@ -233,7 +233,7 @@ fn a_new_policy_may_decide_otherwise_about_what_waits() {
         selector: Selector::default(),
         action: PolicyAction::Bypass,
     }]);
-    publish(&pair, bypass, &[]);
+    publish(&mut pair, bypass, &[]);
     assert_eq!(pair.protect(&[]).0, packets);
     pair.assert_no_leak();
 }
@@ -271,7 +271,7 @@ fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
     let sas = [between("10.2.0.1", 0x2001), between("10.2.1.1", 0x2002)];
     let mut snapshot = Snapshot::new(everything());
     snapshot.make_on_demand_between(ReqId(1));
-    pair.left_published.publish(snapshot.clone());
+    pair.left_writer.publish(snapshot.clone());
     assert!(pair.protect(&[packet(0, 0), packet(1, 1), packet(0, 2)]).0.is_empty());
     assert_eq!(asked(&mut pair), [1, 1], "for each of the two");
     let mut sent = Vec::new();
@@ -279,7 +279,7 @@ fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
         snapshot.add_outbound(slot, sa.clone()).unwrap();
         let Endpoints { local, remote } = sa.endpoints;
         snapshot.use_between(ReqId(1), local, remote, Some(slot));
-        pair.left_published.publish(snapshot.clone());
+        pair.left_writer.publish(snapshot.clone());
         let (wire, _) = pair.protect(&[]);
         sent.extend(wire.iter().map(|packet| packet[20..24].to_vec()));
     }
@@ -289,7 +289,7 @@ fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
     assert_eq!(to, [(1, 2), (0, 1), (1, 2)]);
     let Endpoints { local, remote } = sas[0].endpoints;
     snapshot.use_between(ReqId(1), local, remote, None);
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     assert_eq!(pair.protect(&[packet(0, 6), packet(1, 7)]).0.len(), 1);
     pair.left.release(pair.now, &mut pair.pool);
     pair.assert_no_leak();
@@ -317,12 +317,12 @@ fn a_policy_that_means_one_sa_takes_no_other_of_its_group() {
         let again = pair.protect(&all).0;
         [first, again].iter().flatten().map(|packet| packet[23]).collect()
     };
-    publish(&pair, networks(3), &[(0, old.clone())]);
+    publish(&mut pair, networks(3), &[(0, old.clone())]);
     assert_eq!(spis(&mut pair), [1, 1, 1, 1], "the third waits for its own");
-    publish(&pair, networks(3), &[(0, old.clone()), (1, new.clone())]);
+    publish(&mut pair, networks(3), &[(0, old.clone()), (1, new.clone())]);
     assert_eq!(spis(&mut pair), [2, 2, 2, 1, 2, 2, 1, 2], "those that waited go first");
     // Another record in the place of one changes nothing; and one that goes takes no other's place.
-    let mut snapshot = pair.left_published.current().as_ref().clone();
+    let mut snapshot = pair.left_writer.current().as_ref().clone();
     let again = OutboundSpec {
         sa: SaSpec {
             spi: old.spi,
@@ -335,10 +335,10 @@ fn a_policy_that_means_one_sa_takes_no_other_of_its_group() {
         ..Setup::default().outbound()
     };
     snapshot.replace_outbound(SaSlot(0), Arc::new(again)).unwrap();
-    pair.left_published.publish(snapshot.clone());
+    pair.left_writer.publish(snapshot.clone());
     assert_eq!(spis(&mut pair), [2, 1, 2, 2, 1, 2]);
     snapshot.remove_outbound(SaSlot(1));
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     assert_eq!(spis(&mut pair), [1, 1, 1, 1]);
     pair.left.release(pair.now, &mut pair.pool);
     pair.assert_no_leak();
@@ -366,7 +366,7 @@ fn what_an_sa_carried_is_let_in_by_a_policy_that_means_it_alone() {
         let flow = convoy_wire::parse_packet(&packet(0, 0)).unwrap().flow;
         let way = trace::inbound(&snapshot, SpdId::default(), SaSlot(0), &flow, pair.now);
         assert_eq!(way.outcome == Outcome::Accepted, passes == 1);
-        pair.right_published.publish(snapshot);
+        pair.right_writer.publish(snapshot);
         let (wire, _) = pair.protect(&[packet(0, 0)]);
         assert_eq!(pair.open(&wire).len(), passes);
         pair.assert_no_leak();

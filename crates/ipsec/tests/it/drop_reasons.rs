@@ -82,7 +82,7 @@ fn case(reason: DropReason) -> Case {
         DropReason::NoPolicy => Play(|| left_under(Spd::default())),
         DropReason::LinkLocal => Play(|| {
             let mut pair = Pair::new(&Setup::default());
-            pair.left_published.publish(Snapshot::default());
+            pair.left_writer.publish(Snapshot::default());
             pair.protect(&[inner_with(true, "fe80::1", "ff02::2", &[], 0)]);
             pair
         }),
@@ -94,7 +94,7 @@ fn case(reason: DropReason) -> Case {
             // The 64 that waited go out; only what found no room is lost.
             let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
             snapshot.add_outbound(SaSlot(0), pair.out.clone()).unwrap();
-            pair.left_published.publish(snapshot);
+            pair.left_writer.publish(snapshot);
             pair.protect(&[]);
             pair
         }),
@@ -213,7 +213,7 @@ fn case(reason: DropReason) -> Case {
             };
             let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
             snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
-            pair.left_published.publish(snapshot);
+            pair.left_writer.publish(snapshot);
             pair.protect(&[inner(false, 9)]);
             pair
         }),
@@ -242,7 +242,7 @@ fn all(action: PolicyAction) -> Spd {
 /// Sends one packet under these policies, without an SA.
 fn left_under(policies: Spd) -> Pair {
     let mut pair = Pair::new(&Setup::default());
-    pair.left_published.publish(Snapshot::new(policies));
+    pair.left_writer.publish(Snapshot::new(policies));
     pair.protect(&[inner(false, 9)]);
     pair
 }
@@ -252,7 +252,7 @@ fn on_demand(n: usize) -> Pair {
     let mut pair = Pair::new(&Setup::default());
     let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
     snapshot.make_on_demand(ReqId(1));
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     pair.protect(&vec![inner(false, 9); n]);
     pair
 }
@@ -327,7 +327,7 @@ impl Synchronous for Refusing {
 
 fn refusing_engine() -> Pair {
     let mut pair = Pair::new(&Setup::default());
-    let mut parts = crate::common::pipeline_parts(&pair.left_published, false, 0);
+    let mut parts = crate::common::pipeline_parts(pair.left_writer.published(), false, 0);
     parts.engine = Front::synchronous(Box::new(Refusing));
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);

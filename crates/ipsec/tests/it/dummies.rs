@@ -215,7 +215,7 @@ fn every_silent_sa_has_its_turn_and_follows_its_record() {
     }
     let mut pair =
         Pair::with(&setup(), Spd::default(), crate::common::protect_all(Direction::Inbound));
-    pair.left_published.publish(snapshot.clone());
+    pair.left_writer.publish(snapshot.clone());
     pair.protect(&[]);
     let all: Vec<_> = (0..SAS).collect();
     assert_eq!(spis(&after(&mut pair, 5000)), all);
@@ -230,7 +230,7 @@ fn every_silent_sa_has_its_turn_and_follows_its_record() {
         snapshot.replace_outbound(SaSlot(n), spec(n, every)).unwrap();
     }
     snapshot.add_outbound(SaSlot(SAS), spec(SAS, 2)).unwrap();
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     pair.protect(&[]);
     let quick: Vec<_> = (0..SAS).filter(|n| n % 6 == 1).chain([SAS]).collect();
     assert_eq!(spis(&after(&mut pair, 2000)), quick);

@@ -19,11 +19,11 @@ use convoy_wire::Spi;
 
 fn pair_with(setup: &Setup, seed: u64, mood: &Arc<Mood>) -> Pair {
     let mut pair = Pair::new(setup);
-    let mut parts = pipeline_parts(&pair.left_published, false, 0);
+    let mut parts = pipeline_parts(pair.left_writer.published(), false, 0);
     parts.engine = Moody::front(seed, mood);
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);
-    let mut parts = pipeline_parts(&pair.right_published, false, 0);
+    let mut parts = pipeline_parts(pair.right_writer.published(), false, 0);
     parts.engine = Moody::front(seed, mood);
     parts.counters = pair.right_counters.clone();
     pair.right = Inbound::new(parts);
@@ -81,10 +81,10 @@ fn a_key_that_an_engine_refuses_is_told_of() {
             Settings { sessions, latency: 0, jitter: 0, bandwidth: 0, ..Settings::default() };
         let front = || Front::with(Box::new(Model::new(settings, Faults::default())));
         let mut pair = Pair::new(&Setup::default());
-        let mut parts = pipeline_parts(&pair.left_published, false, 0);
+        let mut parts = pipeline_parts(pair.left_writer.published(), false, 0);
         (parts.engine, parts.counters) = (front(), pair.left_counters.clone());
         pair.left = Outbound::new(parts);
-        let mut parts = pipeline_parts(&pair.right_published, false, 0);
+        let mut parts = pipeline_parts(pair.right_writer.published(), false, 0);
         (parts.engine, parts.counters) = (front(), pair.right_counters.clone());
         pair.right = Inbound::new(parts);
         let packets = vec![inner(false, 100); 50];
@@ -125,7 +125,7 @@ impl Synchronous for Choosy {
 #[test]
 fn what_a_synchronous_engine_rejects_is_dropped_under_its_reason() {
     let mut pair = Pair::new(&Setup::default());
-    let mut parts = pipeline_parts(&pair.left_published, false, 0);
+    let mut parts = pipeline_parts(pair.left_writer.published(), false, 0);
     parts.engine = Front::synchronous(Box::<Choosy>::default());
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);
@@ -189,7 +189,7 @@ fn packets_that_wait_while_their_slot_changes_hands_keep_their_sa() {
     });
     let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
     snapshot.add_outbound(SaSlot(0), new.clone()).unwrap();
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     pair.left.submit(pair.now, &mut pair.pool, &mut Burst::new(), &mut pair.handoff);
 
     mood.closed.store(false, Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn packets_on_their_way_in_survive_a_changed_record() {
         };
         let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
         snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
-        pair.right_published.publish(snapshot);
+        pair.right_writer.publish(snapshot);
         pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
         mood.closed.store(false, Ordering::Relaxed);
         assert!(pair.open(&[]) == packets, "in engine: {in_engine}");
@@ -243,12 +243,12 @@ fn other_sa(setup: &Setup) -> Arc<InboundSpec> {
     })
 }
 
-fn publish_inbound(pair: &Pair, sas: &[(u32, &Arc<InboundSpec>)]) {
+fn publish_inbound(pair: &mut Pair, sas: &[(u32, &Arc<InboundSpec>)]) {
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     for (slot, sa) in sas {
         snapshot.add_inbound(SaSlot(*slot), Arc::clone(sa)).unwrap();
     }
-    pair.right_published.publish(snapshot);
+    pair.right_writer.publish(snapshot);
 }
 
 fn with_spi(packet: &[u8], spi: u32) -> Vec<u8> {
@@ -271,7 +271,7 @@ fn packets_that_wait_while_their_slot_changes_hands_are_opened_for_their_sa() {
         let mut input = burst(&mut pair, &wire);
         pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
         let other = other_sa(&setup);
-        publish_inbound(&pair, &[(0, &other)]);
+        publish_inbound(&mut pair, &[(0, &other)]);
         let mut input = burst(&mut pair, &[with_spi(&wire[0], 0x2002)]);
         pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
         assert_eq!(input.len(), 1, "it waits");
@@ -315,7 +315,7 @@ fn packets_under_way_are_judged_by_the_picture_that_they_met() {
         snapshot
     };
     for reqid in [7, 8] {
-        pair.right_published.publish(renumbered(reqid));
+        pair.right_writer.publish(renumbered(reqid));
         let mut none = Burst::new();
         pair.right.submit(pair.now, &mut pair.pool, &mut none, &mut pair.handoff);
     }
@@ -324,7 +324,7 @@ fn packets_under_way_are_judged_by_the_picture_that_they_met() {
     // Nothing is under way any more that met the first numbers.
     let mut other = Snapshot::new(protect_all(Direction::Inbound));
     other.add_inbound(SaSlot(0), renumbered(8).inbound(SaSlot(0)).unwrap().clone()).unwrap();
-    pair.right_published.publish(other);
+    pair.right_writer.publish(other);
     assert_eq!(pair.open(&wire[7..]).len(), 0);
     assert_eq!(pair.dropped(DropReason::InnerPolicyMismatch), 2);
     pair.assert_no_leak();
@@ -341,7 +341,7 @@ fn an_sa_that_moves_to_another_slot_accepts_no_packet_twice() {
     let mut input = burst(&mut pair, &wire);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     let moved = pair.inn.clone();
-    publish_inbound(&pair, &[(1, &moved)]);
+    publish_inbound(&mut pair, &[(1, &moved)]);
     let mut input = burst(&mut pair, &wire);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     assert_eq!(input.len(), 5, "they wait");
@@ -368,12 +368,12 @@ fn sas_come_and_go_while_packets_are_with_the_engine() {
 
     let (first, other) = (pair.inn.clone(), other_sa(&setup));
     let before = pair.right.generation();
-    publish_inbound(&pair, &[(0, &first), (1, &other)]);
+    publish_inbound(&mut pair, &[(0, &first), (1, &other)]);
     let mut input = burst(&mut pair, &[wire[4].clone(), with_spi(&wire[5], 0x2002)]);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     assert_eq!((pair.right.in_flight(), input.len()), (6, 0), "both are known");
 
-    publish_inbound(&pair, &[(1, &other)]);
+    publish_inbound(&mut pair, &[(1, &other)]);
     let mut input = burst(&mut pair, &wire[6..8]);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     assert_eq!((pair.right.in_flight(), pair.dropped(DropReason::UnknownSpi)), (6, 2));
@@ -387,13 +387,13 @@ fn sas_come_and_go_while_packets_are_with_the_engine() {
     assert_eq!(first.counters.floor.get().get(), 5);
 
     // One that was about to go and stays takes packets again.
-    publish_inbound(&pair, &[(0, &first), (1, &other)]);
+    publish_inbound(&mut pair, &[(0, &first), (1, &other)]);
     assert_eq!(pair.open(&wire[5..6]).len(), 1);
     mood.holding.store(true, Ordering::Relaxed);
     let mut input = burst(&mut pair, &wire[6..7]);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     for sas in [&[(1, &other)][..], &[(0, &first), (1, &other)]] {
-        publish_inbound(&pair, sas);
+        publish_inbound(&mut pair, sas);
         pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     }
     mood.holding.store(false, Ordering::Relaxed);

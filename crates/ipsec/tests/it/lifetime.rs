@@ -42,10 +42,10 @@ fn told(pair: &mut Pair) -> Vec<(Direction, &'static str, Limit)> {
 
 /// A receiver without limits, so that the sender's are seen alone.
 fn sender_only(setup: &Setup) -> Pair {
-    let pair = Pair::new(setup);
+    let mut pair = Pair::new(setup);
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(Setup::default().inbound())).unwrap();
-    pair.right_published.publish(snapshot);
+    pair.right_writer.publish(snapshot);
     pair
 }
 
@@ -76,7 +76,7 @@ fn an_inbound_sa_ends_at_its_packets_within_a_burst() {
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     let inn = Arc::new(setup.inbound());
     snapshot.add_inbound(SaSlot(0), inn.clone()).unwrap();
-    pair.right_published.publish(snapshot);
+    pair.right_writer.publish(snapshot);
 
     let forged = wire[..5].iter().map(|packet| {
         let mut packet = packet.clone();
@@ -197,7 +197,7 @@ fn what_nobody_took_is_told_again_and_then_no_more() {
         lease: pair.out.lease.clone(),
         ..limited(packets(1), packets(2)).outbound()
     };
-    publish(&pair, again);
+    publish(&mut pair, again);
     pair.protect(&[inner(false, 9)]);
     let mut first = Vec::new();
     pair.left.tell(|event| {
@@ -209,10 +209,10 @@ fn what_nobody_took_is_told_again_and_then_no_more() {
     pair.assert_no_leak();
 }
 
-fn publish(pair: &Pair, spec: OutboundSpec) {
+fn publish(pair: &mut Pair, spec: OutboundSpec) {
     let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
     snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
 }
 
 #[test]
@@ -228,14 +228,17 @@ fn a_reload_keeps_what_was_used_and_may_move_the_limits() {
         lease: pair.out.lease.clone(),
         ..limited(packets(soft), packets(hard)).outbound()
     };
-    publish(&pair, renewed(&pair, 5, 12));
+    let spec = renewed(&pair, 5, 12);
+    publish(&mut pair, spec);
     assert_eq!(pair.protect(&vec![inner(false, 9); 7]).0.len(), 5, "seven of twelve were used");
     let out = Direction::Outbound;
     assert_eq!(told(&mut pair), [(out, "hard", Limit::Packets)], "the warning was given before");
-    publish(&pair, renewed(&pair, 15, 20));
+    let spec = renewed(&pair, 15, 20);
+    publish(&mut pair, spec);
     assert_eq!(pair.protect(&vec![inner(false, 9); 9]).0.len(), 8);
     assert_eq!(told(&mut pair), [(out, "soft", Limit::Packets), (out, "hard", Limit::Packets)]);
-    publish(&pair, renewed(&pair, 2, 3));
+    let spec = renewed(&pair, 2, 3);
+    publish(&mut pair, spec);
     assert!(pair.protect(&vec![inner(false, 9); 9]).0.is_empty());
     assert_eq!(told(&mut pair), []);
     pair.assert_no_leak();
@@ -247,19 +250,19 @@ fn a_receiver_keeps_what_was_used_over_a_reload() {
     let mut pair = Pair::new(&Setup::default());
     let (wire, _) = pair.protect(&vec![inner(false, 9); 20]);
     let first = Arc::new(setup.inbound());
-    let publish = |pair: &Pair, spec: Arc<InboundSpec>| {
+    let publish = |pair: &mut Pair, spec: Arc<InboundSpec>| {
         let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
         snapshot.add_inbound(SaSlot(0), spec).unwrap();
-        pair.right_published.publish(snapshot);
+        pair.right_writer.publish(snapshot);
     };
-    publish(&pair, first.clone());
+    publish(&mut pair, first.clone());
     assert_eq!(pair.open(&wire[..6]).len(), 6);
     let changed = InboundSpec {
         sa: SaSpec { counters: first.counters.clone(), ..setup.inbound().sa },
         ecn: false,
         ..setup.inbound()
     };
-    publish(&pair, Arc::new(changed));
+    publish(&mut pair, Arc::new(changed));
     assert_eq!(pair.open(&wire[6..]).len(), 4);
     assert_eq!(told(&mut pair), [(Direction::Inbound, "hard", Limit::Packets)]);
     pair.assert_no_leak();

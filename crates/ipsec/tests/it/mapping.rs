@@ -164,7 +164,7 @@ fn an_sa_that_follows_its_peer_has_nothing_more_to_tell() {
     };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(spec)).unwrap();
-    pair.right_published.publish(snapshot);
+    pair.right_writer.publish(snapshot);
     assert_eq!(pair.open(&[moved(&wire[1])]).len(), 1);
     assert_eq!(told(&mut pair), []);
     assert_eq!(pair.open(&wire[2..]).len(), 1);

@@ -69,26 +69,26 @@ fn what_policies_decide_that_protect_nothing_is_counted_for_each() {
         uses.map(|uses| uses.map(|n| (n.packets(), n.bytes(), n.last_packet_ns()))).collect()
     };
     let none = Some((0, 0, 0));
-    assert_eq!(count(pair.left_published.current()), [None, none, none, none]);
+    assert_eq!(count(pair.left_writer.current()), [None, none, none, none]);
     let packet = |dst| inner_with(false, "10.1.0.1", dst, b"data", 0);
     let packets = ["10.3.0.1", "10.2.0.1", "10.4.0.1", "10.4.0.2", "10.5.0.1", "10.4.0.3"];
     let packets = packets.map(packet);
     let (mut wire, _) = pair.protect(&packets);
     let (len, now) = (packets[0].len() as u64, pair.now.0);
     let all = [None, Some((1, len, now)), Some((3, 3 * len, now)), Some((1, len, now))];
-    assert_eq!(count(pair.left_published.current()), all);
+    assert_eq!(count(pair.left_writer.current()), all);
     wire.retain(|packet| *packet != packets[0]);
     assert_eq!(pair.open(&wire), [[0_u8; 0]; 0]);
-    assert_eq!(count(pair.right_published.current()), [Some((1, len, now))]);
+    assert_eq!(count(pair.right_writer.current()), [Some((1, len, now))]);
 
     // Another picture with the same policies goes on.
-    let mut next = Snapshot::clone(&pair.left_published.current());
+    let mut next = Snapshot::clone(&pair.left_writer.current());
     let (gone, _) = next.spd().policies().last().unwrap();
     next.spd_of_mut(convoy_ipsec::spd::SpdId(0)).unwrap().remove(gone);
-    pair.left_published.publish(next);
+    pair.left_writer.publish(next);
     pair.protect(&packets);
     let all = [None, Some((2, 2 * len, now)), Some((6, 6 * len, now))];
-    assert_eq!(count(pair.left_published.current()), all);
+    assert_eq!(count(pair.left_writer.current()), all);
     pair.assert_no_leak();
 }
 
@@ -421,7 +421,7 @@ fn path_news_finds_its_sas_as_they_come_and_go() {
         snapshot.add_outbound(SaSlot(slot), sa.clone()).unwrap();
     }
     let mut pair = Pair::new(&Setup::default());
-    pair.left_published.publish(snapshot.clone());
+    pair.left_writer.publish(snapshot.clone());
     pair.protect(&[]);
     let mtus = |sas: &[Arc<OutboundSpec>]| {
         sas.iter().map(|sa| sa.counters.path_mtu.get()).collect::<Vec<_>>()
@@ -449,7 +449,7 @@ fn path_news_finds_its_sas_as_they_come_and_go() {
     let moved = Arc::new(moved);
     moved.counters.sequence.set(100);
     snapshot.replace_outbound(SaSlot(2), moved.clone()).unwrap();
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     pair.protect(&[]);
     for gone in ["192.0.2.3", "2001:db8::3"] {
         assert!(!hears(&mut pair, 0x1001, 99, gone, 1000));
@@ -477,7 +477,7 @@ fn keepalives_are_sent_when_nothing_else_was() {
         Some(UdpEncap { local_port: 4500, remote_port: 4501, keepalive: Some(interval) });
     let mut snapshot = Snapshot::new(crate::common::protect_all(Direction::Outbound));
     snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     let (wire, _) = pair.protect(&[inner(false, 1)]);
     assert_eq!(wire.len(), 1);
     let mut burst = Burst::new();
@@ -495,7 +495,7 @@ fn keepalives_are_sent_when_nothing_else_was() {
     burst.release(&mut pair.pool);
     assert_eq!(pair.left_counters.keepalives_sent.get(), 1);
     // An SA that has gone keeps nothing alive.
-    pair.left_published.publish(Snapshot::new(crate::common::protect_all(Direction::Outbound)));
+    pair.left_writer.publish(Snapshot::new(crate::common::protect_all(Direction::Outbound)));
     pair.protect(&[]);
     assert!(pair.left.keepalives(Now(start + 90_000_000_000), &mut pair.pool, &mut burst));
     assert!(burst.is_empty());
@@ -513,7 +513,7 @@ fn keepalives_that_find_no_room_come_next() {
         snapshot.add_outbound(SaSlot(n), Arc::new(spec)).unwrap();
     }
     let mut pair = Pair::new(&Setup::default());
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     pair.protect(&[]);
     let (now, mut burst) = (Now(pair.now.0 + 20_000_000_000), Burst::new());
     assert!(!pair.left.keepalives(now, &mut pair.pool, &mut burst));
@@ -537,7 +537,7 @@ fn keepalives_over_ipv6_have_a_checksum() {
     spec.sa.encap = spec.encap.map(|encap| UdpEncap { keepalive, ..encap });
     let mut snapshot = Snapshot::new(crate::common::protect_all(Direction::Outbound));
     snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
-    pair.left_published.publish(snapshot);
+    pair.left_writer.publish(snapshot);
     pair.protect(&[inner(false, 1)]);
     let mut burst = Burst::new();
     pair.left.keepalives(Now(pair.now.0 + 20_000_000_000), &mut pair.pool, &mut burst);

@@ -11,7 +11,7 @@ use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, SaSpec, Shared, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::{Published, Snapshot, Writer};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction};
 use convoy_packet::{Arena, Burst, FrameSize};
 use convoy_wire::{Prefix, SeqNum, Spi};
@@ -66,10 +66,10 @@ fn packets_take_the_sa_of_the_picture_and_no_number_twice() {
         let mut start = Snapshot::new(spd(policies.collect()));
         start.make_on_demand(ReqId(1));
         start.make_on_demand(ReqId(65));
-        let published = Published::new(start);
+        let mut writer = Writer::new(start);
         // Two workers over the same picture, as two threads that take turns.
         let mut workers: Vec<_> =
-            (0..2).map(|w| Outbound::new(pipeline_parts(&published, false, w))).collect();
+            (0..2).map(|w| Outbound::new(pipeline_parts(writer.published(), false, w))).collect();
         // What is in each slot; and the slots of each reqid, newest last.
         let mut live: BTreeMap<u32, Live> = BTreeMap::new();
         let mut order: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -81,7 +81,7 @@ fn packets_take_the_sa_of_the_picture_and_no_number_twice() {
         for _ in 0..300 {
             now += 1_000_000;
             if rng.next(3) == 0 {
-                let mut next = Snapshot::clone(&published.current());
+                let mut next = writer.draft();
                 for _ in 0..1 + rng.next(3) {
                     let slot = rng.next(8) as u32;
                     match (live.get(&slot).cloned(), rng.next(4)) {
@@ -110,7 +110,7 @@ fn packets_take_the_sa_of_the_picture_and_no_number_twice() {
                         }
                     }
                 }
-                published.publish(next);
+                next.commit();
             }
             if rng.next(4) == 0 {
                 for (_, _, lease, _) in live.values() {
@@ -206,9 +206,8 @@ fn no_packet_is_accepted_twice_whatever_becomes_of_its_sa() {
         let setup = Setup { esn, ..Setup::default() };
         let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut pool = arena.pool();
-        let published =
-            Published::new(Snapshot::new(crate::common::protect_all(Direction::Inbound)));
-        let mut right = Inbound::new(pipeline_parts(&published, false, 0));
+        let mut writer = Writer::new(Snapshot::new(crate::common::protect_all(Direction::Inbound)));
+        let mut right = Inbound::new(pipeline_parts(writer.published(), false, 0));
         // Four keys, alike but for their SPI, each at a place of the same hint.
         let counters: Vec<Arc<SaCounters>> = (0..4).map(|_| Arc::default()).collect();
         let base = setup.inbound();
@@ -250,7 +249,7 @@ fn no_packet_is_accepted_twice_whatever_becomes_of_its_sa() {
         let mut reach = 10;
         for _ in 0..300 {
             if rng.next(4) == 0 {
-                let mut next = Snapshot::clone(&published.current());
+                let mut next = writer.draft();
                 for _ in 0..2 {
                     let k = rng.next(4);
                     if let Some(slot) = at[k].take() {
@@ -272,7 +271,7 @@ fn no_packet_is_accepted_twice_whatever_becomes_of_its_sa() {
                         at[k] = Some(slot);
                     }
                 }
-                published.publish(next);
+                next.commit();
             }
             reach = (reach + rng.next(6)).min(400);
             let mut input = Burst::new();

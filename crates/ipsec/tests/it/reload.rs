@@ -7,7 +7,7 @@ use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Outbound};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, SaSpec, WorkerId};
 use convoy_ipsec::selector::{AddressSelector, PortSelector, Selector, UpperSelector};
-use convoy_ipsec::snapshot::{Published, SaOwner, Snapshot, SnapshotError};
+use convoy_ipsec::snapshot::{SaOwner, Snapshot, SnapshotError, Writer};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, PolicyId, SpdId};
 use convoy_packet::Burst;
 use convoy_wire::{PortRange, Prefix, Protocol, Spi};
@@ -39,10 +39,10 @@ fn a_changed_record_goes_on_counting_also_in_another_slot() {
     let packets = vec![inner(false, 10); 3];
     assert_eq!(numbers(&pair.protect(&packets).0), [1, 2, 3]);
     let changed = Arc::new(out(&Setup { path_mtu: 1400, ..setup.clone() }, &pair.out));
-    pair.left_published.publish(outbound(vec![(0, changed.clone())]));
+    pair.left_writer.publish(outbound(vec![(0, changed.clone())]));
     assert_eq!(numbers(&pair.protect(&packets).0), [4, 5, 6]);
     let moved = Arc::new(out(&setup, &changed));
-    pair.left_published.publish(outbound(vec![(5, moved)]));
+    pair.left_writer.publish(outbound(vec![(5, moved)]));
     assert_eq!(numbers(&pair.protect(&packets).0), [7, 8, 9]);
 }
 
@@ -53,11 +53,11 @@ fn an_sa_whose_source_address_leaves_sends_nothing_until_it_is_back() {
     let packets = vec![inner(false, 10); 3];
     assert_eq!(numbers(&pair.protect(&packets).0), [1, 2, 3]);
     let gone = Arc::new(out(&Setup { source_is_here: false, ..setup.clone() }, &pair.out));
-    pair.left_published.publish(outbound(vec![(0, gone.clone())]));
+    pair.left_writer.publish(outbound(vec![(0, gone.clone())]));
     assert!(pair.protect(&packets).0.is_empty());
     assert_eq!(pair.refused(DropReason::SourceAbsent), 3);
     let back = Arc::new(out(&setup, &gone));
-    pair.left_published.publish(outbound(vec![(0, back)]));
+    pair.left_writer.publish(outbound(vec![(0, back)]));
     assert_eq!(numbers(&pair.protect(&packets).0), [4, 5, 6]);
     pair.assert_no_leak();
 }
@@ -67,11 +67,11 @@ fn a_removed_sa_sends_nothing_and_comes_back_where_it_was() {
     let mut pair = Pair::new(&Setup::default());
     let packets = vec![inner(false, 10); 2];
     pair.protect(&packets);
-    pair.left_published.publish(outbound(vec![]));
+    pair.left_writer.publish(outbound(vec![]));
     assert!(pair.protect(&packets).0.is_empty());
     assert_eq!(pair.refused(DropReason::NoSa), 2);
     let again = pair.out.clone();
-    pair.left_published.publish(outbound(vec![(1, again)]));
+    pair.left_writer.publish(outbound(vec![(1, again)]));
     assert_eq!(numbers(&pair.protect(&packets).0), [3, 4]);
 }
 
@@ -88,7 +88,7 @@ fn a_changed_inbound_record_keeps_its_window() {
     };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
-    pair.right_published.publish(snapshot);
+    pair.right_writer.publish(snapshot);
     assert_eq!(pair.open(&wire).len(), 10, "the first forty are known");
     assert_eq!(pair.dropped(DropReason::Replayed), 40);
 }
@@ -106,7 +106,7 @@ fn a_new_window_of_the_same_key_starts_above_what_was_accepted() {
     };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
-    pair.right_published.publish(snapshot);
+    pair.right_writer.publish(snapshot);
     assert_eq!(pair.open(&wire).len(), 10);
 }
 
@@ -123,8 +123,8 @@ fn two_workers_never_own_one_key() {
         ..out(&setup, &pair.out)
     };
     let spec = Arc::new(spec);
-    pair.left_published.publish(outbound(vec![(0, spec)]));
-    let mut other = Outbound::new(pipeline_parts(&pair.left_published, false, 1));
+    pair.left_writer.publish(outbound(vec![(0, spec)]));
+    let mut other = Outbound::new(pipeline_parts(pair.left_writer.published(), false, 1));
     let mut handoff = HandOff::new(2);
     let mut run = |other: &mut Outbound, pair: &mut Pair| {
         let (mut input, mut wire, mut plain) = (Burst::new(), Burst::new(), Burst::new());
@@ -157,7 +157,7 @@ fn packets_of_another_workers_sa_are_handed_over_both_ways() {
     let spec =
         InboundSpec { sa: SaSpec { worker: WorkerId(2), ..setup.inbound().sa }, ..setup.inbound() };
     snapshot.add_inbound(SaSlot(0), Arc::new(spec)).unwrap();
-    pair.right_published.publish(snapshot);
+    pair.right_writer.publish(snapshot);
     pair.handoff = HandOff::new(3);
     assert!(pair.open(&wire).is_empty());
     let handed = pair.handoff.for_worker(WorkerId(2)).unwrap();
@@ -203,14 +203,14 @@ fn inconsistent_pictures_are_refused() {
 
 #[test]
 fn readers_see_each_picture_once_and_in_order() {
-    let published = Published::new(Snapshot::default());
-    let mut reader = published.reader();
+    let mut writer = Writer::new(Snapshot::default());
+    let mut reader = writer.published().reader();
     assert!(reader.refresh().is_some(), "the first look shows the first picture");
     assert!(reader.refresh().is_none());
-    let generation = published.publish(Snapshot::default());
+    let generation = writer.publish(Snapshot::default());
     assert!(reader.refresh().is_some());
     assert_eq!(reader.generation(), generation);
-    assert!(Arc::ptr_eq(reader.snapshot(), &published.current()));
+    assert!(Arc::ptr_eq(reader.snapshot(), &writer.current()));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_table_that_is_full_refuses() {
 #[test]
 fn readers_see_whole_pictures_while_control_changes_them() {
     let setup = Setup::default();
-    let published = Published::new(Snapshot::default());
+    let mut writer = Writer::new(Snapshot::default());
     let specs: Vec<_> = (0..64)
         .map(|n| {
             let spi = Spi::new(1000 + n).unwrap();
@@ -327,7 +327,7 @@ fn readers_see_whole_pictures_while_control_changes_them() {
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            let mut reader = published.reader();
+            let mut reader = writer.published().reader();
             let done = &done;
             scope.spawn(move || {
                 let mut last = 0;
@@ -354,7 +354,7 @@ fn readers_see_whole_pictures_while_control_changes_them() {
             let at = step.wrapping_mul(37) % 64;
             let slot = SaSlot(at * 50);
             let (out, inn) = specs[at as usize].clone();
-            let change = published.change(|snapshot| {
+            let change = writer.change(|snapshot| {
                 if snapshot.remove_outbound(slot).is_some() {
                     snapshot.remove_inbound(slot).unwrap();
                     return Ok(());
@@ -362,16 +362,17 @@ fn readers_see_whole_pictures_while_control_changes_them() {
                 snapshot.add_outbound(slot, out)?;
                 snapshot.add_inbound(slot, inn)
             });
-            assert_eq!(change.unwrap(), u64::from(step) + 2);
+            change.unwrap();
+            assert_eq!(writer.published().generation(), u64::from(step) + 2);
         }
         done.store(true, std::sync::atomic::Ordering::Release);
     });
-    let failed = published.change(|snapshot| {
+    let failed = writer.change(|snapshot| {
         snapshot.remove_outbound(SaSlot(0));
         snapshot.add_inbound(SaSlot(1 << 20), Arc::new(setup.inbound()))
     });
     assert_eq!(failed.unwrap_err(), SnapshotError::Full(1 << 20));
-    assert_eq!(published.reader().refresh().map(|_| ()), Some(()));
+    assert_eq!(writer.published().reader().refresh().map(|_| ()), Some(()));
 }
 
 /// Ten thousand policies, half of them where the packets' own policy is found, come and go on both
@@ -396,16 +397,17 @@ fn ten_thousand_policies_come_and_go_under_traffic_and_no_packet_is_lost() {
         }
     };
     let done = std::sync::atomic::AtomicBool::new(false);
-    let published = [
-        (pair.left_published.clone(), Direction::Outbound),
-        (pair.right_published.clone(), Direction::Inbound),
+    let taken = |writer: &mut Writer| std::mem::replace(writer, Writer::new(Snapshot::default()));
+    let mut writers = [
+        (taken(&mut pair.left_writer), Direction::Outbound),
+        (taken(&mut pair.right_writer), Direction::Inbound),
     ];
     let mut passed = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..8 {
-                for (published, direction) in &published {
-                    let change = published.change(|snapshot| {
+                for (writer, direction) in &mut writers {
+                    let change = writer.change(|snapshot| {
                         let spd = snapshot.spd_mut();
                         if round % 2 == 0 {
                             return (0..MANY)
@@ -431,7 +433,7 @@ fn ten_thousand_policies_come_and_go_under_traffic_and_no_packet_is_lost() {
             }
         }
     });
-    assert_eq!(pair.left_published.current().spd().len(), 1);
+    assert_eq!(pair.left_writer.current().spd().len(), 1);
     for counters in [&pair.left_counters, &pair.right_counters] {
         assert_eq!(counters.drops.iter().map(|(_, n)| n).sum::<u64>(), 0);
     }
@@ -443,8 +445,8 @@ fn ten_thousand_policies_come_and_go_under_traffic_and_no_packet_is_lost() {
 fn among_thousands_of_sas_each_packet_finds_its_own() {
     let setup = Setup::default();
     let mut pair = Pair::new(&setup);
-    let fill = |published: &Published| {
-        published.change(|snapshot| {
+    let fill = |writer: &mut Writer| {
+        writer.change(|snapshot| {
             (1..3000).try_for_each(|n| {
                 let spi = Spi::new(crate::common::SPI + n).unwrap();
                 let out = OutboundSpec {
@@ -462,8 +464,8 @@ fn among_thousands_of_sas_each_packet_finds_its_own() {
             })
         })
     };
-    fill(&pair.left_published).unwrap();
-    fill(&pair.right_published).unwrap();
+    fill(&mut pair.left_writer).unwrap();
+    fill(&mut pair.right_writer).unwrap();
     let (mut wire, _) = pair.protect(&vec![inner(false, 30); 20]);
     assert_eq!(numbers(&wire), (1..=20).collect::<Vec<_>>());
     // Of a neighbour's SPI, whose key is the same but whose header the ICV covers; of no SA's.
@@ -477,8 +479,7 @@ fn among_thousands_of_sas_each_packet_finds_its_own() {
 #[test]
 fn an_interface_can_have_policies_of_its_own() {
     let mut pair = Pair::new(&Setup::default());
-    let mut own = None;
-    let change = pair.left_published.change(|snapshot| {
+    let own = pair.left_writer.change(|snapshot| {
         let bypass = Policy {
             name: "own".into(),
             priority: 0,
@@ -486,27 +487,25 @@ fn an_interface_can_have_policies_of_its_own() {
             selector: Selector::default(),
             action: PolicyAction::Bypass,
         };
-        own = Some(snapshot.add_spd(crate::common::spd(vec![bypass]))?);
-        Ok::<_, SnapshotError>(())
+        snapshot.add_spd(crate::common::spd(vec![bypass]))
     });
-    change.unwrap();
     let own = own.unwrap();
     let packets = vec![inner(false, 10); 3];
     let esp = |wire: &[Vec<u8>]| wire.iter().filter(|packet| packet[9] == 50).count();
     let wire = pair.protect(&packets).0;
     assert_eq!((wire.len(), esp(&wire)), (3, 3));
-    let parts = pipeline_parts(&pair.left_published, false, 0);
+    let parts = pipeline_parts(pair.left_writer.published(), false, 0);
     pair.left = Outbound::new(parts).with_spds(&[own]);
     let wire = pair.protect(&packets).0;
     assert_eq!((wire.len(), esp(&wire)), (3, 0), "its own policies say bypass");
     // They change apart from the others.
-    let change = pair.left_published.change(|snapshot| {
+    let change = pair.left_writer.change(|snapshot| {
         snapshot.spd_of_mut(own).unwrap().remove(PolicyId(0)).map(drop).ok_or(())
     });
     change.unwrap();
     assert!(pair.protect(&packets).0.is_empty());
-    assert_eq!(pair.left_published.current().spd().len(), 1);
-    let parts = pipeline_parts(&pair.left_published, false, 0);
+    assert_eq!(pair.left_writer.current().spd().len(), 1);
+    let parts = pipeline_parts(pair.left_writer.published(), false, 0);
     pair.left = Outbound::new(parts).with_spds(&[SpdId(9)]);
     assert!(pair.protect(&packets).0.is_empty(), "there is no such database");
 }

@@ -195,7 +195,7 @@ proptest! {
         // A peer that starts late is followed only from its high half on, which the floor gives.
         pair.inn.counters.floor.raise(convoy_wire::SeqNum::new(setup.start.saturating_sub(1)));
         pair.right = convoy_ipsec::pipeline::Inbound::new(
-            crate::common::pipeline_parts(&pair.right_published, false, 0));
+            crate::common::pipeline_parts(pair.right_writer.published(), false, 0));
         let packets: Vec<_> = lengths.iter().map(|&(v6, len)| inner(v6, len)).collect();
         let (wire, _) = pair.protect(&packets);
         prop_assert_eq!(wire.len(), packets.len());

@@ -291,8 +291,8 @@ fn suites_may_be_mixed_within_a_burst_in_any_order() {
         left_picture.add_outbound(slot, out.clone()).unwrap();
         right_picture.add_inbound(slot, inn.clone()).unwrap();
     }
-    pair.left_published.publish(left_picture);
-    pair.right_published.publish(right_picture);
+    pair.left_writer.publish(left_picture);
+    pair.right_writer.publish(right_picture);
     let mut seed = 1_u32;
     let packets: Vec<_> = (0..4000)
         .map(|n| {

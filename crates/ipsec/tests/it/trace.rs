@@ -19,7 +19,7 @@ fn said(pair: &Pair, packet: &[u8]) -> Outcome {
         dont_fragment: info.dont_fragment,
         interface: InterfaceId(0),
     };
-    trace::outbound(&pair.left_published.current(), SpdId::default(), &packet, pair.now).outcome
+    trace::outbound(&pair.left_writer.current(), SpdId::default(), &packet, pair.now).outcome
 }
 
 /// Compares with what the pipeline does.
@@ -192,10 +192,10 @@ fn policies_decide_as_in_the_pipeline() {
     );
     assert_eq!(said(&bypass, &packet), Outcome::Bypassed);
     bypass.assert_no_leak();
-    let waits = Pair::new(&Setup::default());
+    let mut waits = Pair::new(&Setup::default());
     let mut picture = Snapshot::new(of(PolicyAction::Protect { reqid }, out));
     picture.make_on_demand(reqid);
-    waits.left_published.publish(picture);
+    waits.left_writer.publish(picture);
     assert_eq!(said(&waits, &packet), Outcome::Waits);
     waits.assert_no_leak();
 
@@ -209,7 +209,7 @@ fn policies_decide_as_in_the_pipeline() {
         let policies = of(action, Direction::Inbound);
         let mut pair = Pair::with(&Setup::default(), protect_all(out), policies);
         let flow = parse_packet(&packet).unwrap().flow;
-        let picture = pair.right_published.current();
+        let picture = pair.right_writer.current();
         let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, pair.now);
         assert_eq!(said.outcome, expected);
         let (wire, _) = pair.protect(std::slice::from_ref(&packet));
@@ -233,7 +233,7 @@ fn sources_of_transport_sas_are_judged_as_in_the_pipeline() {
             wire[0][15] = last;
             let mut flow = parse_packet(&packet).unwrap().flow;
             flow.src[3] = last;
-            let picture = pair.right_published.current();
+            let picture = pair.right_writer.current();
             let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, pair.now);
             drop(picture);
             let passed = !pair.open(&wire).is_empty();

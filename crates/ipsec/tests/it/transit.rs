@@ -16,7 +16,7 @@ use convoy_ipsec::selector::{
     AddressRange, AddressSelector, PortSelector, Selector, UpperSelector,
 };
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::{Snapshot, Writer};
 use convoy_ipsec::spd::{Direction, KnownNetworks, Policy, PolicyAction, SpdId};
 use convoy_ipsec::trace::{self, Outcome};
 use convoy_packet::{Arena, Burst, FrameSize, Pool};
@@ -37,7 +37,7 @@ const B: u8 = 2;
 struct Gate {
     outbound: Outbound,
     inbound: Inbound,
-    published: Arc<Published>,
+    writer: Writer,
     counters: Arc<WorkerCounters>,
     pool: Pool,
     handoff: HandOff,
@@ -128,15 +128,15 @@ fn picture(setup: &Setup, end: u8, peers: &[u8], policies: Vec<Policy>) -> Snaps
 
 impl Gate {
     fn new(arena: &'static Arena, setup: &Setup, picture: Snapshot) -> Self {
-        let published = Published::new(picture);
-        let out = pipeline_parts(&published, setup.decrement_ttl, 0);
-        let mut inn = pipeline_parts(&published, setup.decrement_ttl, 0);
+        let writer = Writer::new(picture);
+        let out = pipeline_parts(writer.published(), setup.decrement_ttl, 0);
+        let mut inn = pipeline_parts(writer.published(), setup.decrement_ttl, 0);
         inn.counters = out.counters.clone();
         Self {
             counters: out.counters.clone(),
             outbound: Outbound::new(out),
             inbound: Inbound::new(inn),
-            published,
+            writer,
             pool: arena.pool(),
             handoff: HandOff::new(2),
             now: Now(1_000_000_000),
@@ -206,13 +206,13 @@ impl Gate {
         self.counters.drops.get(reason)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Snapshot)) {
-        let mut next = Snapshot::clone(&self.published.current());
+    fn change(&mut self, change: impl FnOnce(&mut Snapshot)) {
+        let mut next = self.writer.draft();
         change(&mut next);
-        self.published.publish(next);
+        next.commit();
     }
 
-    fn know(&self, networks: &KnownNetworks) {
+    fn know(&mut self, networks: &KnownNetworks) {
         self.change(|next| next.spd_mut().set_transit(Some(networks)));
     }
 }
@@ -435,7 +435,7 @@ fn policies_decide_in_their_order_by_all_that_they_say() {
     let mut net = Net::with(&Setup::default(), with_first(PolicyAction::Discard, |_| {}));
     assert_eq!(net.at_hub(&packets), Out::default());
     assert_eq!(net.hub.dropped(DropReason::PolicyDiscard), 1);
-    let picture = net.hub.published.current();
+    let picture = net.hub.writer.current();
     let (id, _) = picture.spd().policies().find(|(_, policy)| policy.priority == 1).unwrap();
     assert_eq!(picture.spd().uses(id).unwrap().packets(), 1);
     drop(picture);
@@ -602,7 +602,7 @@ fn networks_are_compared_by_size_where_policies_have_ranges() {
 #[test]
 fn a_packet_waits_for_its_sa_and_takes_one_hop() {
     let mut net = Net::new(&Setup::default());
-    let sa = net.hub.published.current().outbound(SaSlot(1)).unwrap().clone();
+    let sa = net.hub.writer.current().outbound(SaSlot(1)).unwrap().clone();
     net.hub.change(|next| {
         next.remove_outbound(SaSlot(1));
         next.make_on_demand(ReqId(2));
@@ -795,7 +795,7 @@ fn what_comes_out_on_another_interface_is_for_routes_to_lead() {
         next.add_inbound(SaSlot(0), Arc::new(sa)).unwrap();
     });
     let spds = [SpdId::default(), spd_of_other];
-    let mut parts = pipeline_parts(&net.hub.published, false, 0);
+    let mut parts = pipeline_parts(net.hub.writer.published(), false, 0);
     parts.counters = net.hub.counters.clone();
     net.hub.inbound = Inbound::new(parts).with_spds(&spds);
     let packet = a_to_b(0, 9);
@@ -825,7 +825,7 @@ fn what_is_said_to_become_of_a_packet_becomes_of_it() {
     ] {
         let packet = inner_with(false, HOST_A[0], to, b"?", 0);
         let flow = parse_packet(&packet).unwrap().flow;
-        let picture = net.hub.published.current();
+        let picture = net.hub.writer.current();
         let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, net.hub.now);
         assert_eq!(said.outcome, expected);
         let out = net.at_hub(&[packet]);
@@ -839,7 +839,7 @@ fn hostile_packets_out_of_a_tunnel_are_judged_and_never_looped() {
     let setup = Setup { esn: true, ..Setup::default() };
     let mut net = Net::new(&setup);
     // The test's key seals what no gateway would.
-    let mut hub = Snapshot::clone(&net.hub.published.current());
+    let mut hub = Snapshot::clone(&net.hub.writer.current());
     hub.remove_inbound(SaSlot(0));
     hub.add_inbound(
         SaSlot(0),
@@ -852,7 +852,7 @@ fn hostile_packets_out_of_a_tunnel_are_judged_and_never_looped() {
         }),
     )
     .unwrap();
-    net.hub.published.publish(hub);
+    net.hub.writer.publish(hub);
     let good = a_to_b(0, 40);
     let mut hostile = vec![good.clone()];
     // Every byte of the header, and every length.

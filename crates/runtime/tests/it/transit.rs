@@ -11,7 +11,7 @@ use convoy_ipsec::sa::{
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::{Snapshot, Writer};
 use convoy_ipsec::spd::{Direction, KnownNetworks, Policy, PolicyAction, Spd};
 use convoy_packet::{Arena, Burst, Pool};
 use convoy_runtime::{
@@ -111,10 +111,10 @@ fn take(wire: Vec<WirePort>) -> Box<dyn Port> {
     wire.into_iter().next().unwrap().port
 }
 
-fn pictures(of_a: impl Fn(u8) -> u16, of_b: impl Fn(u8) -> u16) -> [Arc<Published>; 3] {
-    let ends = [Side::A, Side::B].map(|side| Published::new(snapshot(side, FLOWS, |i| i.into())));
+fn pictures(of_a: impl Fn(u8) -> u16, of_b: impl Fn(u8) -> u16) -> [Writer; 3] {
+    let ends = [Side::A, Side::B].map(|side| Writer::new(snapshot(side, FLOWS, |i| i.into())));
     let [a, b] = ends;
-    [a, Published::new(hub(of_a, of_b)), b]
+    [a, Writer::new(hub(of_a, of_b)), b]
 }
 
 fn sum(stats: &[Arc<WorkerStats>], of: impl Fn(&WorkerStats) -> u64) -> u64 {
@@ -125,15 +125,16 @@ fn sum(stats: &[Arc<WorkerStats>], of: impl Fn(&WorkerStats) -> u64) -> u64 {
 fn packets_go_on_within_a_turn_of_the_worker_that_opens_them() {
     let arena = arena(16_384);
     let Chain { ports, mut hosts } = chain(1, &mem::Config::default());
-    let [a, hub, b] = pictures(|_| 0, |_| 0);
+    let [mut a, hub, mut b] = pictures(|_| 0, |_| 0);
     // One worker each.
-    let one = |side, published: &Arc<Published>| {
-        published.publish(snapshot(side, FLOWS, |_| 0));
+    let one = |side, writer: &mut Writer| {
+        writer.publish(snapshot(side, FLOWS, |_| 0));
     };
-    one(Side::A, &a);
-    one(Side::B, &b);
+    one(Side::A, &mut a);
+    one(Side::B, &mut b);
     let mut workers: Vec<Worker> = Vec::new();
-    for (ports, published) in ports.into_iter().zip([&a, &hub, &b]) {
+    for (ports, writer) in ports.into_iter().zip([&a, &hub, &b]) {
+        let published = writer.published();
         workers.extend(Worker::team(&surroundings(arena), ports, published).unwrap());
     }
     let mut pool = arena.pool();
@@ -164,16 +165,16 @@ fn through(of_a: fn(u8) -> u16, of_b: fn(u8) -> u16) -> (u64, u64) {
     let waiting = mem::Config { depth: 1024, send_timeout: Duration::from_secs(20) };
     let arena = arena(32_768);
     let Chain { ports, mut hosts } = chain(2, &waiting);
-    let published = pictures(of_a, of_b);
+    let [mut a, hub, mut b] = pictures(of_a, of_b);
     // A and B have one owner for all that comes: what is wired to it.
-    for (published, side) in [(&published[0], Side::A), (&published[2], Side::B)] {
-        published.publish(snapshot(side, FLOWS, |i| u16::from(i) % 2));
+    for (writer, side) in [(&mut a, Side::A), (&mut b, Side::B)] {
+        writer.publish(snapshot(side, FLOWS, |i| u16::from(i) % 2));
     }
     let threads = ThreadConfig::default();
-    let start = |(ports, published): (Vec<WorkerPorts>, &Arc<Published>)| {
-        Runtime::start(&surroundings(arena), &threads, ports, published, |_| {}).unwrap()
+    let start = |(ports, writer): (Vec<WorkerPorts>, &Writer)| {
+        Runtime::start(&surroundings(arena), &threads, ports, writer.published(), |_| {}).unwrap()
     };
-    let runtimes: Vec<_> = ports.into_iter().zip(&published).map(start).collect();
+    let runtimes: Vec<_> = ports.into_iter().zip([&a, &hub, &b]).map(start).collect();
     let mut pool = arena.pool();
     let (mut sent, mut got) = (0, 0);
     let mut next = vec![0; usize::from(FLOWS)];

@@ -8,6 +8,7 @@ use convoy_wire::Spi;
 use convoy_xfrm::{AllocSpi, Mode, Sa, SaInfo, SaProtocol};
 
 use super::SpiClass;
+use super::insert_sorted;
 
 /// Properties that larval SAs of one kind share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,10 +74,10 @@ impl Larval {
     pub(super) fn insert(&mut self, at: u64, sa: &Sa) {
         self.by_time.insert((sa.info.usage.add_time, at));
         if sa.info.seq != 0 {
-            self.by_event.entry(sa.info.seq).or_default().push(at);
+            insert_sorted(self.by_event.entry(sa.info.seq).or_default(), at);
         }
         match sa.info.spi {
-            None => self.waiting.entry(Kind::of_sa(sa)).or_default().push(at),
+            None => insert_sorted(self.waiting.entry(Kind::of_sa(sa)).or_default(), at),
             Some(spi) => self.of_spi(spi).into_iter().for_each(|count| *count += 1),
         }
         *self.counts.entry((Kind::of_sa(sa), sa.if_id)).or_default() += 1;

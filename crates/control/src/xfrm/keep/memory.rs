@@ -35,8 +35,8 @@ struct Files {
     now: [Vec<u8>; 2],
     start: [Vec<u8>; 2],
     steps: Vec<Step>,
-    /// Writes fail that make a file longer.
-    is_full: bool,
+    /// Writes fail that make a file longer, for each.
+    is_full: [bool; 2],
     /// Asked at each step of the journal.
     watched: Option<Watched>,
 }
@@ -117,7 +117,12 @@ impl Memory {
     }
 
     pub(in crate::xfrm) fn fill_up(&self, is_full: bool) {
-        self.0.lock().unwrap().is_full = is_full;
+        self.0.lock().unwrap().is_full = [is_full; 2];
+    }
+
+    /// Only the journal grows no more.
+    pub(in crate::xfrm) fn fill_up_journal(&self) {
+        self.0.lock().unwrap().is_full = [true, false];
     }
 
     /// Asks the picture this with each step of the journal.
@@ -177,7 +182,7 @@ impl Medium for Leaf {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let (len, is_full) = {
             let files = self.memory.0.lock().unwrap();
-            (files.now[self.file].len(), files.is_full)
+            (files.now[self.file].len(), files.is_full[self.file])
         };
         if is_full && usize::try_from(at).unwrap() + bytes.len() > len {
             return Err(io::ErrorKind::StorageFull.into());

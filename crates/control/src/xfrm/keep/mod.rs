@@ -20,7 +20,7 @@
 //! Before it writes, the gateway looks whether folder and files are still those that their path names. If
 //! not, no more numbers are granted: a later life would not find them.
 //!
-//! Cells of SAs that went stay, by a keyed hash of their keys, until 2¹⁵ others went: a daemon that
+//! Cells of SAs that went stay, by a keyed hash of their keys, until 2¹⁵ others went (`DEAD_MAX`): a daemon that
 //! moves an SA while the gateway restarts cannot have a number used twice either. A key's cell is
 //! written before its first packet, and before the journal knows the SA.
 //!
@@ -69,6 +69,12 @@ use crate::lease::HashKey;
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
 
 const EDGES: &str = "edges";
+
+/// Keys that are remembered after their SAs went; in the memory of the process so many of each direction.
+///
+/// A daemon that moves an SA removes it and adds it again with its key, and moves many at once: so many as a
+/// gateway rekeys in minutes. In cells of 128 bytes they take 4 MiB.
+pub(super) const DEAD_MAX: usize = 1 << 15;
 
 /// A folder in memory that keeps what daemons negotiated, held by this process.
 #[derive(Debug)]

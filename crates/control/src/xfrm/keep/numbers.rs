@@ -9,6 +9,7 @@ use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 
+use super::DEAD_MAX;
 use super::cell::{CELL, Cell, Counts};
 use super::medium::Medium;
 use super::words::{Edges, Words};
@@ -21,8 +22,6 @@ pub(super) const BLOCK: u64 = 1 << 20;
 const TICKS_AHEAD: u64 = 64;
 /// Most numbers that a pace allows: what 32 bits have must outlive many restarts.
 const AHEAD_MAX: u64 = 1 << 25;
-/// Keys that are remembered after their SAs went.
-pub(super) const DEAD_MAX: usize = 1 << 15;
 
 /// Place of an SA's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

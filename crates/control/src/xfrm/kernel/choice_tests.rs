@@ -8,10 +8,9 @@ use convoy_ipsec::spd::PolicyAction;
 use convoy_wire::{FlowKey, Ports, Protocol, Spi};
 use convoy_xfrm::{Action, Addresses, Encap, Mode, Network, Policy, PolicyDirection, Request, Sa};
 
-use super::Kernel;
 use super::tests::{
-    HERE, THERE, add, ask, flow, inbound, kernel, know_host, name_of, outbound, policy, put, query,
-    sa,
+    Gateway, HERE, THERE, add, ask, flow, inbound, kernel, know_host, name_of, outbound, policy,
+    put, query, sa,
 };
 
 const OTHER: [u8; 4] = [192, 0, 2, 3];
@@ -43,7 +42,7 @@ fn naming(spi: u32) -> Policy {
     policy
 }
 
-fn delete(kernel: &mut Kernel, sa: &Sa) {
+fn delete(kernel: &mut Gateway, sa: &Sa) {
     ask(kernel, Request::DelSa(query(sa)), 0).unwrap();
 }
 
@@ -138,7 +137,7 @@ fn each_policy_uses_the_sa_that_it_names() {
 #[test]
 fn a_policy_in_that_names_an_spi_means_that_sa_alone() {
     let (mut kernel, published) = kernel();
-    know_host(&published, &flow(false));
+    know_host(&mut kernel, &flow(false));
     add(&mut kernel, inbound(1, 1)).unwrap();
     add(&mut kernel, inbound(2, 2)).unwrap();
     for (spi, expected) in [(None, &[1, 2][..]), (Some(2), &[2]), (Some(3), &[])] {
@@ -227,7 +226,7 @@ fn policies_in_take_sas_in_transport_mode_of_any_hosts() {
     let (mut kernel, published) = kernel();
     let mut flow = between(THERE);
     std::mem::swap(&mut flow.src, &mut flow.dst);
-    know_host(&published, &flow);
+    know_host(&mut kernel, &flow);
     add(&mut kernel, transport(THERE, HERE, 1)).unwrap();
     let mut tunnel = inbound(2, 2);
     tunnel.info.reqid = 1;

@@ -9,7 +9,9 @@ use convoy_ipsec::snapshot::Published;
 use convoy_wire::SeqNum;
 use convoy_xfrm::{Errno, Request, Sa, SaDirection};
 
-use super::tests::{inbounds, kernel, moment, outbound, outbounds, policy, query, replies, sa};
+use super::tests::{
+    Gateway, inbounds, kernel, moment, outbound, outbounds, policy, query, replies, sa,
+};
 use super::*;
 
 /// Both ends of the SAs below; one may come to this host.
@@ -30,7 +32,7 @@ impl Host for Standby {
     }
 }
 
-fn standby() -> (Kernel, Arc<Published>, Standby) {
+fn standby() -> (Gateway, Arc<Published>, Standby) {
     let (mut kernel, published) = kernel();
     let host = Standby::default();
     kernel.host = Box::new(host.clone());
@@ -53,7 +55,7 @@ fn policy_of(direction: PolicyDirection, source: [u8; 4], destination: [u8; 4]) 
     Request::UpdPolicy(Box::new(policy))
 }
 
-fn add(kernel: &mut Kernel, sa: Sa) -> Result<Carried, Refusal> {
+fn add(kernel: &mut Gateway, sa: Sa) -> Result<Carried, Refusal> {
     tests::ask(kernel, Request::NewSa(Box::new(sa)), 0)
 }
 

@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use convoy_ipsec::selector::Direction;
+use convoy_ipsec::snapshot::Writer;
 use convoy_xfrm::{Datagram, Group, Sa, SaInfo};
 
 use super::Kernel;
 use super::events::expiry;
 use super::sas::describe;
+use super::transaction::NewSa;
 use crate::xfrm::Moment;
 use crate::xfrm::plane::{Course, direction_of, refresh};
 
@@ -66,27 +68,36 @@ impl Kernel {
 
     /// Decides about SAs of which something says the direction by now. What is returned is to be told to daemons: SAs
     /// that are gone because they cannot send.
-    pub(super) fn settle_directions(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
+    pub(super) fn decide_directions(
+        &mut self,
+        writer: &mut Writer,
+        at: Moment,
+    ) -> Vec<(Group, Datagram)> {
         let mut told = Vec::new();
         // Each that is decided may say something of others.
         while let Some(slot) = self.undecided.pop() {
             let Some(&number) = self.by_slot.get(&(Direction::Inbound, slot)) else { continue };
-            told.extend(self.settle_direction(number, &mut HashMap::new(), at));
+            told.extend(self.decide_direction(writer, number, &mut HashMap::new(), at));
         }
         told
     }
 
     /// The same of all: packets may have come by them, and the host's addresses may have `changed`. To be called about
     /// once a second.
-    pub fn review_directions(&mut self, changed: bool, at: Moment) -> Vec<(Group, Datagram)> {
+    pub fn review_directions(
+        &mut self,
+        writer: &mut Writer,
+        changed: bool,
+        at: Moment,
+    ) -> Vec<(Group, Datagram)> {
         let all: Vec<_> = self.guesses.iter().copied().collect();
         let (mut told, mut known) = (Vec::new(), HashMap::new());
         for number in all {
             if changed || self.has_received(number) {
-                told.extend(self.settle_direction(number, &mut known, at));
+                told.extend(self.decide_direction(writer, number, &mut known, at));
             }
         }
-        told.extend(self.settle_directions(at));
+        told.extend(self.decide_directions(writer, at));
         told
     }
 
@@ -96,8 +107,9 @@ impl Kernel {
     }
 
     /// `known` are addresses of which the host was asked.
-    fn settle_direction(
+    fn decide_direction(
         &mut self,
+        writer: &mut Writer,
         number: u64,
         known: &mut HashMap<IpAddr, bool>,
         at: Moment,
@@ -115,7 +127,7 @@ impl Kernel {
             self.confirm(number);
             return None;
         }
-        if course.is_guess { None } else { self.turn(number, course, at) }
+        if course.is_guess { None } else { self.turn(writer, number, course, at) }
     }
 
     /// The guess was right: the SA receives.
@@ -130,22 +142,30 @@ impl Kernel {
     }
 
     /// The guess was wrong, and nothing came by the SA: it sends.
-    fn turn(&mut self, number: u64, course: Course, at: Moment) -> Option<(Group, Datagram)> {
+    fn turn(
+        &mut self,
+        writer: &mut Writer,
+        number: u64,
+        course: Course,
+        at: Moment,
+    ) -> Option<(Group, Datagram)> {
         let mut found = self.associations.remove_number(number)?;
         if let Some(placed) = &found.placed {
             refresh(&mut found.sa, placed, at);
         }
-        self.let_go(std::slice::from_ref(&found));
+        self.let_go_of_sas(std::slice::from_ref(&found), writer);
         let mut sa = found.sa;
         // The database takes over what the SA did before.
         sa.state.usage = Some(sa.info.usage);
         let checked = self.plane.check(&sa, course);
-        let ready = checked.and_then(|checked| self.plane.place_sa(&sa, &checked, None, at));
         let (what, lost) = (describe(&sa), expiry(&sa, true));
-        let settled =
-            ready.and_then(|ready| self.settle_placed(ready, |sas| sas.add(sa, at.unix())));
-        match settled {
-            Ok(_) => {
+        let again = checked.and_then(|checked| {
+            let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;
+            placed.record(|sas| sas.add(sa, at.unix()))?.commit()
+        });
+        match again {
+            Ok(number) => {
+                self.note_beside(number);
                 tracing::info!("{what} sends");
                 None
             }

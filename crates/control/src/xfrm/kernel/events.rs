@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::sa::ReqId;
+use convoy_ipsec::snapshot::Writer;
 use convoy_wire::{FlowKey, Ports};
 use convoy_xfrm::{
     Acquire, Address, Addresses, Datagram, Expire, Group, Limit, Limits, Mapping, Mode, Network,
@@ -31,10 +32,10 @@ pub(super) const TO_ALL: Address = Address { seq: 0, port: 0, multi: false };
 
 impl Kernel {
     /// Takes over what a worker tells.
-    pub fn heard(&mut self, event: &Event, at: Moment) -> Told {
+    pub fn heard(&mut self, writer: &mut Writer, event: &Event, at: Moment) -> Told {
         match event {
             Event::Soft { sa, .. } => self.warned(sa, at),
-            Event::Hard { sa, .. } => self.ended(sa, at),
+            Event::Hard { sa, .. } => self.ended(writer, sa, at),
             Event::Acquire { reqid, flow } => self.wanted(*reqid, flow, at),
             Event::Mapping { sa, from } => self.moved(sa, *from, at),
             _ => Told::NotOurs,
@@ -48,14 +49,14 @@ impl Kernel {
     }
 
     /// Ends all SAs at once, larval ones too: what is told has daemons make new ones.
-    pub fn end_all(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
+    pub fn end_all(&mut self, writer: &mut Writer, at: Moment) -> Vec<(Group, Datagram)> {
         let mut gone = self.associations.flush(ProtocolFilter::ALL);
         for association in &mut gone {
             if let Some(placed) = &association.placed {
                 refresh(&mut association.sa, placed, at);
             }
         }
-        self.let_go(&gone);
+        self.let_go_of_sas(&gone, writer);
         gone.iter().filter_map(|association| expiry(&association.sa, true)).collect()
     }
 
@@ -71,14 +72,14 @@ impl Kernel {
             .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))
     }
 
-    fn ended(&mut self, sa: &SaId, at: Moment) -> Told {
+    fn ended(&mut self, writer: &mut Writer, sa: &SaId, at: Moment) -> Told {
         let number = self.in_slot(sa);
         let gone = number.and_then(|number| self.associations.remove_number(number));
         let Some(mut gone) = gone else { return Told::NotOurs };
         if let Some(placed) = &gone.placed {
             refresh(&mut gone.sa, placed, at);
         }
-        self.let_go(std::slice::from_ref(&gone));
+        self.let_go_of_sas(std::slice::from_ref(&gone), writer);
         tracing::info!("{} reached a hard limit and is gone", describe(&gone.sa));
         expiry(&gone.sa, true)
             .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))

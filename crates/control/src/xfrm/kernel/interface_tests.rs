@@ -8,7 +8,9 @@ use convoy_ipsec::spd::{PolicyAction, SpdId};
 use convoy_wire::{FlowKey, Ports, Protocol};
 use convoy_xfrm::{Action, Messages, Policy, PolicyDirection, Reply, Sa};
 
-use super::tests::{ask, inbound, kernel_at, kernel_with, moment, name_of, outbound, policy};
+use super::tests::{
+    Gateway, ask, inbound, kernel_at, kernel_with, moment, name_of, outbound, policy,
+};
 use super::*;
 use crate::xfrm::keep::memory::Memory;
 
@@ -43,7 +45,7 @@ fn wanted(published: &Published, spd: SpdId, direction: Direction) -> Option<Req
 #[test]
 fn policies_of_an_interface_are_apart_from_all_others() {
     let (mut kernel, published) = kernel_at(4500);
-    let add = |kernel: &mut Kernel, policy| ask(kernel, Request::NewPolicy(Box::new(policy)), 0);
+    let add = |kernel: &mut Gateway, policy| ask(kernel, Request::NewPolicy(Box::new(policy)), 0);
     let common = add(&mut kernel, protecting(PolicyDirection::Out)).unwrap();
     let own = add(&mut kernel, on_interface(protecting(PolicyDirection::Out))).unwrap();
     // Routes follow the one only: what comes to an interface others decide.

@@ -21,14 +21,14 @@ use crate::xfrm::keep::memory::Memory;
 use crate::xfrm::{Cursor, Earlier, Words};
 
 /// A gateway that keeps what it has in `memory`.
-fn life(memory: &Memory) -> (Kernel, Arc<Published>, Restored) {
+pub(super) fn life(memory: &Memory) -> (Gateway, Arc<Published>, Restored) {
     let (mut kernel, published) = kernel_at(4500);
     let restored = kernel.keep(memory.open(), moment(0));
     (kernel, published, restored)
 }
 
 /// All that a daemon sees, without how far sequence numbers are.
-fn dump(kernel: &mut Kernel) -> Vec<Vec<u8>> {
+pub(super) fn dump(kernel: &mut Gateway) -> Vec<Vec<u8>> {
     let nobody = Address { seq: 0, port: 0, multi: false };
     let mut cursors = [Cursor::Sas(Box::default(), None), Cursor::Policies(None)];
     let all = cursors.iter_mut().flat_map(|cursor| kernel.dump(cursor, nobody, 1 << 20, moment(0)));
@@ -512,15 +512,15 @@ fn a_draft_says_what_a_request_would_change() {
     ];
     let mut gone = 0;
     for request in requests {
-        let draft = kernel.draft(&request).unwrap().unwrap();
+        let draft = kernel.cover_change(&request).unwrap().unwrap();
         let carried = ask(&mut kernel, request, 0).unwrap();
         assert_eq!(draft.come.into_iter().collect::<Vec<_>>(), carried.covered);
         assert_eq!(draft.gone, carried.uncovered);
         gone += draft.gone.len();
     }
     assert_eq!(gone, 3);
-    assert!(kernel.draft(&flush_sas()).unwrap().is_none());
-    let none = kernel.draft(&Request::DelPolicy(Box::new(name_of(&out)))).unwrap().unwrap();
+    assert!(kernel.cover_change(&flush_sas()).unwrap().is_none());
+    let none = kernel.cover_change(&Request::DelPolicy(Box::new(name_of(&out)))).unwrap().unwrap();
     assert!(none.come.is_none() && none.gone.is_empty());
 }
 

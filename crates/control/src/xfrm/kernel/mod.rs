@@ -11,6 +11,8 @@ mod direction_tests;
 mod directions;
 mod events;
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod interface_tests;
 #[cfg(test)]
 mod keep_tests;
@@ -23,6 +25,7 @@ mod sas;
 mod seen;
 #[cfg(test)]
 mod tests;
+mod transaction;
 #[cfg(test)]
 mod worker_tests;
 
@@ -34,13 +37,13 @@ use std::sync::Arc;
 use convoy_engine::registry::Drivers;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
-use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::snapshot::{Published, Writer};
 use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Request};
 
 use super::keep::Keep;
 use super::plane::{Plane, Setting};
-use super::{Answer, Associations, Client, Moment, Policies};
+use super::{Answer, Associations, Client, Insertion, Moment, Policies};
 use crate::site::WorkerRule;
 
 pub use events::Told;
@@ -123,7 +126,7 @@ pub struct Covered {
 
 /// Changes that a request about policies would make to what they cover.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct CoverChange {
     /// Networks that the host is to close first.
     pub come: Option<Covered>,
     /// Networks that would not be covered any more by the policies that go.
@@ -177,13 +180,13 @@ impl Kernel {
     /// Fails if the system has no random numbers.
     pub fn new(
         setting: Setting,
-        published: Arc<Published>,
+        published: &Arc<Published>,
         host: Box<dyn Host>,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
             associations: Associations::for_workers(setting.workers),
             policies: Policies::default(),
-            plane: Plane::new(setting, published)?,
+            plane: Plane::new(setting, published.clone())?,
             host,
             keep: None,
             guesses: BTreeSet::new(),
@@ -213,18 +216,19 @@ impl Kernel {
     ///
     /// # Errors
     /// As a kernel refuses it, or `EOPNOTSUPP` for what only Convoy cannot do.
-    pub fn request(
+    pub fn execute(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         request: Request,
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
         let what = Subject::of(&request);
-        let mut outcome = self.carry_out(client, request, to, at);
+        let mut outcome = self.dispatch(writer, client, request, to, at);
         if let Ok(carried) = &mut outcome {
             // What came may say which direction others have.
-            carried.answer.events.extend(self.settle_directions(at));
+            carried.answer.events.extend(self.decide_directions(writer, at));
         }
         // Daemons tend to show the number alone. One without words is a kernel's everyday answer.
         if let (Some(what), Err(refusal)) = (what, &outcome)
@@ -235,23 +239,28 @@ impl Kernel {
         outcome
     }
 
-    fn carry_out(
+    fn dispatch(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         request: Request,
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
         match request {
-            Request::NewSa(sa) => self.new_sa(client, *sa, to, at),
-            Request::UpdSa(sa) => self.update_sa(client, *sa, to, at),
-            Request::DelSa(query) => self.delete_sa(client, &query, to, at),
-            Request::FlushSa(flush) => self.flush_sas(client, &flush, to),
+            Request::NewSa(sa) => self.new_sa(writer, client, *sa, to, at),
+            Request::UpdSa(sa) => self.update_sa(writer, client, *sa, to, at),
+            Request::DelSa(query) => self.delete_sa(writer, client, &query, to, at),
+            Request::FlushSa(flush) => self.flush_sas(writer, client, &flush, to),
             Request::AllocSpi(request) => self.allocate_spi(&request, to, at),
-            Request::NewPolicy(policy) => self.put_policy(client, *policy, true, to, at),
-            Request::UpdPolicy(policy) => self.put_policy(client, *policy, false, to, at),
-            Request::DelPolicy(key) => self.delete_policy(client, &key, to),
-            Request::FlushPolicy(flush) => self.flush_policies(client, &flush, to),
+            Request::NewPolicy(policy) => {
+                self.put_policy(writer, client, *policy, Insertion::New, to, at)
+            }
+            Request::UpdPolicy(policy) => {
+                self.put_policy(writer, client, *policy, Insertion::Replace, to, at)
+            }
+            Request::DelPolicy(key) => self.delete_policy(writer, client, &key, to),
+            Request::FlushPolicy(flush) => self.flush_policies(writer, client, &flush, to),
             Request::NewAe(event) => self.set_state(&event),
             Request::Migrate => Err(Refusal::bare(Errno::ENOPROTOOPT)),
             Request::Raise(_) => {
@@ -275,10 +284,10 @@ impl Kernel {
     ///
     /// # Errors
     /// Fails if an SA would have none; then nothing has changed.
-    pub fn set_drivers(&mut self, drivers: Drivers) -> Result<usize, Refusal> {
+    pub fn set_drivers(&mut self, writer: &mut Writer, drivers: Drivers) -> Result<usize, Refusal> {
         let all = self.associations.dump(None);
         let placed = all.filter_map(|(_, found)| Some((&found.sa, found.placed.as_ref()?)));
-        self.plane.set_drivers(drivers, placed)
+        self.plane.set_drivers(drivers, placed, writer.draft())
     }
 
     /// Says whether SAs to come may have ciphers of old peers; those that are there stay until they end.
@@ -292,7 +301,7 @@ impl Kernel {
     }
 
     /// Takes over the largest outer packet in bytes.
-    pub fn set_wire_mtu(&mut self, mtu: u16) {
-        self.plane.set_wire_mtu(mtu);
+    pub fn set_wire_mtu(&mut self, writer: &mut Writer, mtu: u16) {
+        self.plane.set_wire_mtu(mtu, writer.draft());
     }
 }

@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use convoy_ipsec::snapshot::Writer;
 use convoy_wire::icmp::NEIGHBOUR_DISCOVERY;
 use convoy_xfrm::{
     Action, Address, FlushPolicy, Group, Policy, PolicyDeleted, PolicyDirection, PolicyInfo,
     PolicyKey, Refusal, Reply, Request,
 };
 
-use super::{Carried, Cover, Covered, Draft, Kernel, OnInterface};
-use crate::xfrm::plane::{networks, unkept};
-use crate::xfrm::{Changed, Client, Moment};
+use super::transaction::{NewPolicy, PublishedPolicy};
+use super::{Carried, Cover, CoverChange, Covered, Kernel, OnInterface};
+use crate::xfrm::plane::networks;
+use crate::xfrm::{Client, Insertion, Moment};
 
 /// Protocol number of ICMPv6.
 const ICMPV6: u8 = 58;
@@ -80,47 +82,41 @@ impl Kernel {
     ///
     /// # Errors
     /// As the request would be refused because workers cannot do it.
-    pub fn draft(&self, request: &Request) -> Result<Option<Draft>, Refusal> {
-        let draft = match request {
+    pub fn cover_change(&self, request: &Request) -> Result<Option<CoverChange>, Refusal> {
+        let change = match request {
             Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
-                self.plane.check_policy(policy)?;
+                self.plane.read(policy)?;
                 let twin = self.policies.twin(policy).and_then(covered);
-                Draft { come: covered(policy), gone: twin.into_iter().collect() }
+                CoverChange { come: covered(policy), gone: twin.into_iter().collect() }
             }
             Request::DelPolicy(key) => {
                 let gone = self.policies.get(key).ok().and_then(covered);
-                Draft { come: None, gone: gone.into_iter().collect() }
+                CoverChange { come: None, gone: gone.into_iter().collect() }
             }
             Request::FlushPolicy(flush) => {
                 let gone = self.policies.of_type(flush.policy_type.unwrap_or_default());
-                Draft { come: None, gone: gone.filter_map(covered).collect() }
+                CoverChange { come: None, gone: gone.filter_map(covered).collect() }
             }
             _ => return Ok(None),
         };
-        Ok(Some(draft))
+        Ok(Some(change))
     }
 
     pub(super) fn put_policy(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         policy: Policy,
-        exclusive: bool,
+        insertion: Insertion,
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        self.plane.check_policy(&policy)?;
-        let Changed { policy, before } = self.policies.insert(policy, exclusive, at.unix())?;
-        let index = policy.info.index;
-        // Whoever is killed in between has it, and an answer that is lost leaves it open whether.
-        if let Some(Err(error)) = self.keep.as_mut().map(|keep| keep.put_policy(policy)) {
-            self.take_back_policy(index, before);
-            return Err(unkept(&error));
-        }
-        if let Err(refusal) = self.plane.change_policy(before.as_ref(), policy) {
-            self.keep_instead(index, before.as_ref());
-            self.take_back_policy(index, before);
-            return Err(refusal);
-        }
+        let recorded = NewPolicy::check(self, &policy)?.record(policy, insertion, at.unix())?;
+        let committed = recorded.place(writer)?.commit()?;
+        let Some(PublishedPolicy { index, before }) = committed else {
+            return Ok(Carried::default());
+        };
+        let Some(policy) = self.policies.by_index(index) else { return Ok(Carried::default()) };
         let verb = if before.is_some() { "changed" } else { "added" };
         tracing::info!(by = %client.command, pid = client.pid, "{} {verb}", describe(policy));
         self.undecided.extend(self.plane.guesses_of(policy));
@@ -129,45 +125,20 @@ impl Kernel {
             uncovered: before.as_ref().and_then(covered).into_iter().collect(),
             ..Carried::default()
         };
-        carried.answer.events.push((Group::Policy, policy.answer(!exclusive, to)));
+        let is_update = insertion == Insertion::Replace;
+        carried.answer.events.push((Group::Policy, policy.answer(is_update, to)));
         Ok(carried)
-    }
-
-    /// The journal says again what it said before a policy came.
-    fn keep_instead(&mut self, index: u32, before: Option<&Policy>) {
-        match (&mut self.keep, before) {
-            (Some(keep), None) => keep.remove_policy(index),
-            (Some(keep), Some(before)) => {
-                if let Err(error) = keep.put_policy(before) {
-                    keep.remove_policy(index);
-                    tracing::error!("{} will not outlive the gateway: {error}", describe(before));
-                }
-            }
-            (None, _) => {}
-        }
-    }
-
-    /// A policy is refused, and the one in whose place it came is there again.
-    fn take_back_policy(&mut self, index: u32, before: Option<Policy>) {
-        self.policies.remove_index(index);
-        if let Some(before) = before {
-            let then = before.info.usage.add_time;
-            // Its place was free a moment ago.
-            let _ = self.policies.insert(before, true, then);
-        }
     }
 
     pub(super) fn delete_policy(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         key: &PolicyKey,
         to: Address,
     ) -> Result<Carried, Refusal> {
         let policy = self.policies.remove(key)?;
-        if let Some(keep) = &mut self.keep {
-            keep.remove_policy(policy.info.index);
-        }
-        self.plane.remove_policies([&policy]);
+        self.let_go_of_policies(std::slice::from_ref(&policy), writer);
         tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&policy));
         let uncovered = covered(&policy).into_iter().collect();
         let deleted = Reply::DelPolicy(Box::new(PolicyDeleted { name: key.name, policy }));
@@ -178,6 +149,7 @@ impl Kernel {
 
     pub(super) fn flush_policies(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         flush: &FlushPolicy,
         to: Address,
@@ -186,10 +158,7 @@ impl Kernel {
         if gone.is_empty() {
             return Ok(Carried::default());
         }
-        if let Some(keep) = &mut self.keep {
-            gone.iter().for_each(|policy| keep.remove_policy(policy.info.index));
-        }
-        self.plane.remove_policies(&gone);
+        self.let_go_of_policies(&gone, writer);
         tracing::info!(by = %client.command, pid = client.pid, "{} policies flushed", gone.len());
         let uncovered = gone.iter().filter_map(covered).collect();
         let flushed = FlushPolicy { policy_type: flush.policy_type, ..FlushPolicy::default() };

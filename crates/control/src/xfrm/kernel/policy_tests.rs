@@ -26,7 +26,7 @@ fn a_change_that_is_refused_leaves_workers_what_they_have() {
         selector,
         action: PolicyAction::Discard,
     };
-    published.change(|picture| picture.spd_mut().insert(site).map(drop)).unwrap();
+    kernel.writer.change(|draft| draft.spd_mut().insert(site)).unwrap();
     let (before, generation) = (decided(), published.generation());
     let mut other = policy(PolicyDirection::Out, Action::Block, false);
     other.info.priority = TAKEN;

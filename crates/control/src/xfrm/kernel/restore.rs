@@ -1,16 +1,17 @@
 //! Restores what daemons negotiated with an earlier life of the gateway.
 
 use convoy_ipsec::selector::Direction;
-use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::snapshot::Writer;
 use convoy_xfrm::{Datagram, Group, Messages, Policy, Refusal, Reply, Sa};
 
 use super::events::expiry;
 use super::policies::covered;
 use super::sas::describe;
+use super::transaction::{NewPolicy, NewSa};
 use super::{Covered, Kernel};
 use crate::xfrm::keep::{Earlier, Found, Keep, Kind, Past};
-use crate::xfrm::plane::Course;
-use crate::xfrm::{Added, Changed, Moment, Placed};
+use crate::xfrm::plane::{Checked, Course};
+use crate::xfrm::{Insertion, Moment};
 
 /// Result of bringing back the state that an earlier life left.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ fn reply(found: &Found) -> Option<Reply> {
 impl Kernel {
     /// Brings back what a folder keeps, and keeps there from now on what comes. To be called once, before
     /// the first request.
-    pub fn keep(&mut self, mut keep: Keep, at: Moment) -> Restored {
+    pub fn keep(&mut self, writer: &mut Writer, mut keep: Keep, at: Moment) -> Restored {
         let hash = keep.past.hash.take();
         self.plane.keep(keep.keeper.clone(), hash, keep.past.cells.values());
         let mut restored = Restored {
@@ -50,7 +51,7 @@ impl Kernel {
         };
         for found in std::mem::take(&mut keep.past.sas) {
             let past = keep.past.cells.get(&found.id);
-            match self.restore_sa(&found, past, at) {
+            match self.restore_sa(writer, &found, past, at) {
                 Ok(()) => restored.sas += 1,
                 Err(lost) => {
                     restored.lost.extend(lost);
@@ -60,7 +61,7 @@ impl Kernel {
         }
         keep.keeper.bury_others();
         for found in std::mem::take(&mut keep.past.policies) {
-            match self.restore_policy(&found) {
+            match self.restore_policy(writer, &found) {
                 Ok(covered) => {
                     restored.policies += 1;
                     restored.covered.extend(covered);
@@ -93,6 +94,7 @@ impl Kernel {
     /// Brings back an SA. The error has the event that daemons are to hear, if there is one.
     fn restore_sa(
         &mut self,
+        writer: &mut Writer,
         found: &Found,
         past: Option<&Past>,
         at: Moment,
@@ -108,59 +110,53 @@ impl Kernel {
         let Some(past) = past else { return lost(&sa, "its sequence numbers are not known") };
         // The database takes over what a daemon says of the time before.
         sa.state.usage = Some(sa.info.usage);
-        match self.place_sa(&mut sa, past, at) {
-            Ok((placed, picture)) => match self.associations.add(*sa, at.unix()) {
-                Ok(Added { now, .. }) => {
-                    self.by_slot.insert((placed.direction, placed.slot), now.number);
-                    if placed.is_guess {
-                        self.guesses.insert(now.number);
-                    }
-                    now.placed = Some(placed);
-                    self.plane.publish(picture);
-                    Ok(())
-                }
-                Err(why) => {
-                    self.plane.give_back(&placed);
-                    tracing::error!("an SA of an earlier life is gone: {why}");
-                    Err(None)
-                }
-            },
-            Err(why) => lost(&sa, &why.to_string()),
-        }
+        let checked = match self.check_restored(&sa, past) {
+            Ok(checked) => checked,
+            Err(why) => return lost(&sa, &why.to_string()),
+        };
+        let placed = match NewSa::new(self, writer).place(&sa, &checked, Some(past), at) {
+            Ok(placed) => placed,
+            Err(why) => return lost(&sa, &why.to_string()),
+        };
+        let recorded = placed.record(|sas| sas.add(*sa, at.unix())).map_err(|why| {
+            tracing::error!("an SA of an earlier life is gone: {why}");
+            None
+        })?;
+        recorded.publish();
+        Ok(())
     }
 
-    fn place_sa(
-        &mut self,
-        sa: &mut Sa,
-        past: &Past,
-        at: Moment,
-    ) -> Result<(Placed, Snapshot), Refusal> {
+    fn check_restored(&self, sa: &Sa, past: &Past) -> Result<Checked, Refusal> {
         let direction = past.cell.direction;
         // An earlier life may have guessed it.
         let now = self.course(sa, false);
         let is_guess = now.is_guess && direction == Direction::Inbound && past.cell.bound() == 0;
         let checked = self.plane.check(sa, Course { direction, is_guess, ..now })?;
         self.associations.is_free(sa)?;
-        self.plane.place_sa(sa, &checked, Some(past), at)
+        Ok(checked)
     }
 
-    fn restore_policy(&mut self, found: &Found) -> Result<Option<Covered>, String> {
+    fn restore_policy(
+        &mut self,
+        writer: &mut Writer,
+        found: &Found,
+    ) -> Result<Option<Covered>, String> {
         let Some(Reply::NewPolicy(policy)) = reply(found) else {
             return Err("this version cannot read it".to_owned());
         };
         let added = policy.info.usage.add_time;
-        self.insert_policy(*policy, added).map_err(|refusal| refusal.to_string())
+        self.insert_policy(writer, *policy, added).map_err(|refusal| refusal.to_string())
     }
 
-    fn insert_policy(&mut self, policy: Policy, added: u64) -> Result<Option<Covered>, Refusal> {
-        self.plane.check_policy(&policy)?;
-        let Changed { policy, .. } = self.policies.insert(policy, true, added)?;
-        let (index, covers) = (policy.info.index, covered(policy));
-        if let Err(refusal) = self.plane.change_policy(None, policy) {
-            self.policies.remove_index(index);
-            return Err(refusal);
-        }
-        Ok(covers)
+    fn insert_policy(
+        &mut self,
+        writer: &mut Writer,
+        policy: Policy,
+        added: u64,
+    ) -> Result<Option<Covered>, Refusal> {
+        let checked = NewPolicy::check(self, &policy)?;
+        let placed = checked.record(policy, Insertion::New, added)?.place(writer)?;
+        Ok(placed.publish().and_then(|policy| covered(self.policies.by_index(policy.index)?)))
     }
 
     /// The orderly end, when no worker runs any more: what is kept is exact, and a folder that keeps

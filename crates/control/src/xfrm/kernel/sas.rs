@@ -4,15 +4,16 @@ use std::fmt;
 use std::net::IpAddr;
 
 use convoy_ipsec::event::SaId;
-use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::snapshot::Writer;
 use convoy_xfrm::{
-    Address, AllocSpi, AsyncEvent, Datagram, Encap, Errno, FlushSa, Group, Limits, Mark, Refusal,
-    Reply, Sa, SaDeleted, SaInfo, SaQuery,
+    Address, AllocSpi, AsyncEvent, Datagram, Errno, FlushSa, Group, Refusal, Reply, Sa, SaDeleted,
+    SaInfo, SaQuery,
 };
 
+use super::transaction::{ChangedSa, NewSa};
 use super::{Carried, Kernel, OnInterface};
-use crate::xfrm::plane::{Checked, Placed, refresh, unkept};
-use crate::xfrm::{Added, Answer, Association, Associations, Client, Moment};
+use crate::xfrm::plane::{refresh, unkept};
+use crate::xfrm::{Answer, Client, Moment};
 
 /// An SA in words, without its keys, put together only when shown.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,7 @@ fn event(group: Group, message: Option<Datagram>) -> Answer {
 impl Kernel {
     pub(super) fn new_sa(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         mut sa: Sa,
         to: Address,
@@ -58,63 +60,16 @@ impl Kernel {
         let checked = self.plane.check(&sa, self.course(&sa, false))?;
         self.associations.is_free(&sa)?;
         begin(&mut sa, at);
-        let ready = self.plane.place_sa(&sa, &checked, None, at)?;
-        self.settle_sa(client, ready, to, false, |sas| sas.add(sa, at.unix()))
-    }
-
-    /// Brings an SA that has its place into the database and into the journal, and only then shows it to workers; if
-    /// it cannot, nothing has changed.
-    fn settle_sa(
-        &mut self,
-        client: &Client,
-        (placed, picture): (Placed, Snapshot),
-        to: Address,
-        is_update: bool,
-        add: impl FnOnce(&mut Associations) -> Result<Added<'_>, Refusal>,
-    ) -> Result<Carried, Refusal> {
-        let number = self.settle_placed((placed, picture), add)?;
-        let Some(now) = self.associations.of_number(number) else { return Ok(Carried::default()) };
-        tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
-        Ok(carried(event(Group::Sa, Some(now.sa.answer(is_update, to)))))
-    }
-
-    /// The same without a word; the number of the SA.
-    pub(super) fn settle_placed(
-        &mut self,
-        (placed, picture): (Placed, Snapshot),
-        add: impl FnOnce(&mut Associations) -> Result<Added<'_>, Refusal>,
-    ) -> Result<u64, Refusal> {
-        let slot = (placed.direction, placed.slot);
-        let is_guess = placed.is_guess;
-        let Added { now, larval } = match add(&mut self.associations) {
-            Ok(added) => added,
-            Err(refusal) => {
-                self.plane.give_back(&placed);
-                return Err(refusal);
-            }
-        };
-        now.placed = Some(placed);
-        let number = now.number;
-        if let Some(keep) = &mut self.keep
-            && let Err(error) = keep.put_sa(now)
-        {
-            let came = self.associations.take_back(number, larval);
-            if let Some(placed) = came.and_then(|came| came.placed) {
-                self.plane.give_back(&placed);
-            }
-            return Err(unkept(&error));
-        }
-        self.by_slot.insert(slot, number);
-        self.plane.publish(picture);
-        if is_guess {
-            self.guesses.insert(number);
-        }
+        let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;
+        let number = placed.record(|sas| sas.add(sa, at.unix()))?.commit()?;
         self.note_beside(number);
-        Ok(number)
+        Ok(self.tell_sa(number, "added", client, |now| now.answer(false, to)))
     }
 
+    /// `UPDSA`: a larval SA gets its keys, a live one changes.
     pub(super) fn update_sa(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         mut sa: Sa,
         to: Address,
@@ -125,60 +80,44 @@ impl Kernel {
         let checked = self.plane.check(&sa, course)?;
         if is_larval? {
             begin(&mut sa, at);
-            return self.fill_larval(client, sa, &checked, to, at);
+            let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;
+            let number = placed.record(|sas| sas.update(sa, at.unix()))?.commit()?;
+            self.note_beside(number);
+            return Ok(self.tell_sa(number, "added", client, |now| now.answer(true, to)));
         }
         let twin = self.associations.twin(&sa)?;
         if sa.if_id != 0 && sa.if_id != twin.sa.if_id {
             let text = "Convoy moves no SA to another interface (if_id)";
             return Err(Refusal::new(Errno::EOPNOTSUPP, text));
         }
-        let before = changeable(&twin.sa);
-        let Added { now, .. } = self.associations.update(sa, at.unix())?;
-        let drafted = now.placed.as_ref().map(|placed| {
-            let picture = self.plane.change_sa(&now.sa, placed)?;
-            refresh(&mut now.sa, placed, at);
-            Ok(picture)
-        });
-        let keep = &mut self.keep;
-        let done = drafted.transpose().and_then(|picture| {
-            let kept = keep.as_mut().map_or(Ok(()), |keep| keep.put_sa(now));
-            kept.map(|()| picture).map_err(|error| unkept(&error))
-        });
-        match done {
-            Ok(Some(picture)) => self.plane.publish(picture),
-            Ok(None) => {}
-            Err(refusal) => {
-                let sa = &mut now.sa;
-                (sa.info.limits, sa.encap, sa.care_of, sa.output_mark, sa.if_id) = before;
-                return Err(refusal);
-            }
-        }
-        tracing::info!(by = %client.command, pid = client.pid, "{} changed", describe(&now.sa));
-        Ok(carried(event(Group::Sa, Some(now.sa.answer(true, to)))))
+        let changed = ChangedSa::record(self, sa, at)?;
+        let number = changed.redraw(writer, at)?.commit()?;
+        Ok(self.tell_sa(number, "changed", client, |now| now.answer(true, to)))
     }
 
-    /// A larval SA gets its keys.
-    fn fill_larval(
-        &mut self,
+    /// Tells daemons and people of an SA that came or changed.
+    fn tell_sa(
+        &self,
+        number: u64,
+        verb: &str,
         client: &Client,
-        sa: Sa,
-        checked: &Checked,
-        to: Address,
-        at: Moment,
-    ) -> Result<Carried, Refusal> {
-        let ready = self.plane.place_sa(&sa, checked, None, at)?;
-        self.settle_sa(client, ready, to, true, |sas| sas.update(sa, at.unix()))
+        message: impl FnOnce(&Sa) -> Datagram,
+    ) -> Carried {
+        let Some(now) = self.associations.of_number(number) else { return Carried::default() };
+        tracing::info!(by = %client.command, pid = client.pid, "{} {verb}", describe(&now.sa));
+        carried(event(Group::Sa, Some(message(&now.sa))))
     }
 
     pub(super) fn delete_sa(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         query: &SaQuery,
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
         let mut gone = self.associations.remove(&query.key)?;
-        self.let_go(std::slice::from_ref(&gone));
+        self.let_go_of_sas(std::slice::from_ref(&gone), writer);
         if let Some(placed) = &gone.placed {
             refresh(&mut gone.sa, placed, at);
         }
@@ -187,33 +126,15 @@ impl Kernel {
         Ok(carried(event(Group::Sa, deleted.build(to))))
     }
 
-    /// Workers see these SAs no more, and then they are wiped where they are kept: that takes time when
-    /// there are many.
-    pub(super) fn let_go(&mut self, gone: &[Association]) {
-        let placed = || gone.iter().filter_map(|association| association.placed.as_ref());
-        if placed().next().is_none() {
-            return;
-        }
-        self.plane.remove_sas(placed());
-        for placed in placed() {
-            let number = self.by_slot.remove(&(placed.direction, placed.slot));
-            if let Some(number) = number {
-                self.guesses.remove(&number);
-            }
-            if let (Some(keep), Some(kept)) = (&mut self.keep, placed.kept) {
-                keep.remove_sa(kept);
-            }
-        }
-    }
-
     pub(super) fn flush_sas(
         &mut self,
+        writer: &mut Writer,
         client: &Client,
         flush: &FlushSa,
         to: Address,
     ) -> Result<Carried, Refusal> {
         let gone = self.associations.flush(flush.protocol);
-        self.let_go(&gone);
+        self.let_go_of_sas(&gone, writer);
         if gone.is_empty() {
             return Ok(Carried::default());
         }
@@ -261,11 +182,6 @@ impl Kernel {
         // Another one may have got the slot since, also one of this SPI that a daemon moved.
         (placed.serial == sa.serial).then_some(number)
     }
-}
-
-/// Properties of a live SA that an update may change.
-fn changeable(sa: &Sa) -> (Limits, Option<Encap>, Option<IpAddr>, Mark, u32) {
-    (sa.info.limits, sa.encap, sa.care_of, sa.output_mark, sa.if_id)
 }
 
 /// Sets the usage of an SA before it comes: none, or what a daemon that moves it says. It is shown with

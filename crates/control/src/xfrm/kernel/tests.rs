@@ -43,21 +43,73 @@ pub(super) fn moment(seconds: u64) -> Moment {
     Moment { unix_ns: ns(START + seconds), worker: Now(ns(1000 + seconds)) }
 }
 
-pub(super) fn kernel() -> (Kernel, Arc<Published>) {
+/// A kernel and the right to change the picture that its workers would see.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    pub(super) kernel: Kernel,
+    pub(super) writer: Writer,
+}
+
+impl std::ops::Deref for Gateway {
+    type Target = Kernel;
+
+    fn deref(&self) -> &Kernel {
+        &self.kernel
+    }
+}
+
+impl std::ops::DerefMut for Gateway {
+    fn deref_mut(&mut self) -> &mut Kernel {
+        &mut self.kernel
+    }
+}
+
+impl Gateway {
+    pub(super) fn heard(&mut self, event: &Event, at: Moment) -> Told {
+        self.kernel.heard(&mut self.writer, event, at)
+    }
+
+    pub(super) fn keep(&mut self, keep: Keep, at: Moment) -> Restored {
+        self.kernel.keep(&mut self.writer, keep, at)
+    }
+
+    pub(super) fn end_all(&mut self, at: Moment) -> Vec<(Group, convoy_xfrm::Datagram)> {
+        self.kernel.end_all(&mut self.writer, at)
+    }
+
+    pub(super) fn review_directions(
+        &mut self,
+        changed: bool,
+        at: Moment,
+    ) -> Vec<(Group, convoy_xfrm::Datagram)> {
+        self.kernel.review_directions(&mut self.writer, changed, at)
+    }
+
+    pub(super) fn set_drivers(&mut self, drivers: Drivers) -> Result<usize, Refusal> {
+        self.kernel.set_drivers(&mut self.writer, drivers)
+    }
+
+    pub(super) fn set_wire_mtu(&mut self, mtu: u16) {
+        self.kernel.set_wire_mtu(&mut self.writer, mtu);
+    }
+}
+
+pub(super) fn kernel() -> (Gateway, Arc<Published>) {
     kernel_at(4500)
 }
 
 /// One that serves this UDP port.
-pub(super) fn kernel_at(udp_port: u16) -> (Kernel, Arc<Published>) {
+pub(super) fn kernel_at(udp_port: u16) -> (Gateway, Arc<Published>) {
     kernel_with(udp_port, &[42])
 }
 
 /// The same with interfaces of these identifiers; their databases have the numbers from 1 on.
-pub(super) fn kernel_with(udp_port: u16, if_ids: &[u32]) -> (Kernel, Arc<Published>) {
+pub(super) fn kernel_with(udp_port: u16, if_ids: &[u32]) -> (Gateway, Arc<Published>) {
     let mut snapshot = Snapshot::default();
     let mut database = |if_id: &u32| (*if_id, snapshot.add_spd(Spd::default()).unwrap());
     let interfaces = if_ids.iter().map(&mut database).collect();
-    let published = Published::new(snapshot);
+    let writer = Writer::new(snapshot);
+    let published = writer.published().clone();
     let setting = Setting {
         interfaces,
         drivers: Drivers::new(&Cpu::detect().unwrap()),
@@ -69,15 +121,21 @@ pub(super) fn kernel_with(udp_port: u16, if_ids: &[u32]) -> (Kernel, Arc<Publish
         legacy: false,
     };
     let host = Box::new(FixedHost);
-    (Kernel::new(setting, published.clone(), host).unwrap(), published)
+    let kernel = Kernel::new(setting, &published, host).unwrap();
+    (Gateway { kernel, writer }, published)
 }
 
 pub(super) fn client() -> Client {
     Client { pid: 1, uid: 0, command: "charon".into() }
 }
 
-pub(super) fn ask(kernel: &mut Kernel, request: Request, seconds: u64) -> Result<Carried, Refusal> {
-    kernel.request(&client(), request, Address { seq: 7, port: 9, multi: false }, moment(seconds))
+pub(super) fn ask(
+    kernel: &mut Gateway,
+    request: Request,
+    seconds: u64,
+) -> Result<Carried, Refusal> {
+    let to = Address { seq: 7, port: 9, multi: false };
+    kernel.kernel.execute(&mut kernel.writer, &client(), request, to, moment(seconds))
 }
 
 /// Messages to the client that asked.
@@ -184,11 +242,11 @@ pub(super) fn name_of(policy: &Policy) -> PolicyKey {
     }
 }
 
-pub(super) fn add(kernel: &mut Kernel, sa: Sa) -> Result<Carried, Refusal> {
+pub(super) fn add(kernel: &mut Gateway, sa: Sa) -> Result<Carried, Refusal> {
     ask(kernel, Request::NewSa(Box::new(sa)), 0)
 }
 
-pub(super) fn put(kernel: &mut Kernel, policy: Policy) -> Result<Carried, Refusal> {
+pub(super) fn put(kernel: &mut Gateway, policy: Policy) -> Result<Carried, Refusal> {
     ask(kernel, Request::UpdPolicy(Box::new(policy)), 0)
 }
 
@@ -207,14 +265,14 @@ pub(super) fn flow(outbound: bool) -> FlowKey {
 }
 
 /// Workers take the destination of a packet for this host's address.
-pub(super) fn know_host(published: &Published, flow: &FlowKey) {
-    know_hosts(published, &[Prefix::host(flow.dst_addr())]);
+pub(super) fn know_host(kernel: &mut Gateway, flow: &FlowKey) {
+    know_hosts(kernel, &[Prefix::host(flow.dst_addr())]);
 }
 
-fn know_hosts(published: &Published, hosts: &[Prefix]) {
-    let mut next = Snapshot::clone(&published.current());
-    next.spd_mut().know_hosts(hosts);
-    published.publish(next);
+fn know_hosts(kernel: &mut Gateway, hosts: &[Prefix]) {
+    let mut draft = kernel.writer.draft();
+    draft.spd_mut().know_hosts(hosts);
+    draft.commit();
 }
 
 pub(super) fn decides(published: &Published, direction: Direction) -> Option<PolicyAction> {
@@ -313,7 +371,7 @@ type Change<'a, T> = &'a dyn Fn(&mut T);
 #[test]
 fn what_workers_cannot_do_is_refused_with_the_reason() {
     let (mut kernel, published) = kernel();
-    let refused = |kernel: &mut Kernel, change: &dyn Fn(&mut Sa)| {
+    let refused = |kernel: &mut Gateway, change: &dyn Fn(&mut Sa)| {
         let mut sa = outbound(5, 5);
         change(&mut sa);
         let refusal = add(kernel, sa).unwrap_err();
@@ -537,7 +595,7 @@ fn an_inbound_key_that_comes_again_accepts_nothing_it_accepted_before() {
 #[test]
 fn a_blocking_policy_counts_and_those_in_and_forward_are_apart() {
     let (mut kernel, published) = kernel();
-    let add = |kernel: &mut Kernel, direction, action, template| {
+    let add = |kernel: &mut Gateway, direction, action, template| {
         put(kernel, policy(direction, action, template)).unwrap()
     };
     let carried = add(&mut kernel, PolicyDirection::Out, Action::Allow, true);
@@ -552,22 +610,22 @@ fn a_blocking_policy_counts_and_those_in_and_forward_are_apart() {
     let carried = add(&mut kernel, PolicyDirection::Forward, Action::Block, false);
     let covered = carried.covered[..].iter().map(|it| (it.cover, it.direction)).collect::<Vec<_>>();
     assert_eq!(covered, [(Cover::Discard, PolicyDirection::Forward)]);
-    let know = |hosts: &[Prefix]| {
-        know_hosts(&published, hosts);
+    let know = |kernel: &mut Gateway, hosts: &[Prefix]| {
+        know_hosts(kernel, hosts);
         decides(&published, Direction::Inbound)
     };
     // As long as nobody knows for whom a packet is, the stricter one counts.
     assert_eq!(decides(&published, Direction::Inbound), Some(PolicyAction::Discard));
     let host = Prefix::host(flow(false).dst_addr());
-    assert!(matches!(know(&[host]), Some(PolicyAction::Protect { .. })));
-    assert_eq!(know(&[]), Some(PolicyAction::Discard));
+    assert!(matches!(know(&mut kernel, &[host]), Some(PolicyAction::Protect { .. })));
+    assert_eq!(know(&mut kernel, &[]), Some(PolicyAction::Discard));
     add(&mut kernel, PolicyDirection::Forward, Action::Allow, false);
-    assert_eq!(know(&[]), Some(PolicyAction::Bypass));
-    assert!(matches!(know(&[host]), Some(PolicyAction::Protect { .. })));
+    assert_eq!(know(&mut kernel, &[]), Some(PolicyAction::Bypass));
+    assert!(matches!(know(&mut kernel, &[host]), Some(PolicyAction::Protect { .. })));
     let forward = name_of(&policy(PolicyDirection::Forward, Action::Allow, true));
     ask(&mut kernel, Request::DelPolicy(Box::new(forward)), 1).unwrap();
-    assert_eq!(know(&[]), None, "policies in are for this host alone");
-    assert!(matches!(know(&[host]), Some(PolicyAction::Protect { .. })));
+    assert_eq!(know(&mut kernel, &[]), None, "policies in are for this host alone");
+    assert!(matches!(know(&mut kernel, &[host]), Some(PolicyAction::Protect { .. })));
 }
 
 /// RFC 3602 wants IVs of AES-CBC that nobody can predict, and those of all SAs come from one generator.
@@ -728,7 +786,7 @@ fn what_is_told_of_an_sa_that_went_does_not_concern_the_next_of_its_spi() {
     }
 }
 
-fn delete(kernel: &mut Kernel, sa: &Sa) {
+fn delete(kernel: &mut Gateway, sa: &Sa) {
     ask(kernel, Request::DelSa(query(sa)), 1).unwrap();
 }
 

@@ -11,14 +11,14 @@ fn any_spi() -> AllocSpi {
     AllocSpi { min: 0xc000_0000, max: 0xcfff_ffff, reqid: 0, ..allocation(0) }
 }
 
-fn allocate(kernel: &mut Kernel, request: AllocSpi) -> u32 {
+fn allocate(kernel: &mut Gateway, request: AllocSpi) -> u32 {
     let carried = ask(kernel, Request::AllocSpi(Box::new(request)), 0).unwrap();
     let [convoy_xfrm::Reply::NewSa(sa)] = &replies(&carried)[..] else { panic!() };
     sa.info.spi.map_or(0, Spi::get)
 }
 
 /// The way of charon: an SPI, the inbound keys, the outbound SA. Returns the inbound SPI.
-fn make(kernel: &mut Kernel, reqid: u32, key: u8) -> u32 {
+fn make(kernel: &mut Gateway, reqid: u32, key: u8) -> u32 {
     let spi = allocate(kernel, any_spi());
     let (mut comes, mut goes) =
         (inbound(spi, key), outbound(0xa000 + u32::from(key) * 2, key + 100));
@@ -28,14 +28,14 @@ fn make(kernel: &mut Kernel, reqid: u32, key: u8) -> u32 {
     spi
 }
 
-fn remove(kernel: &mut Kernel, spi: u32, key: u8) {
+fn remove(kernel: &mut Gateway, spi: u32, key: u8) {
     for gone in [outbound(0xa000 + u32::from(key) * 2, 0), inbound(spi, 0)] {
         ask(kernel, Request::DelSa(query(&gone)), 0).unwrap();
     }
 }
 
 /// Workers of the inbound and the outbound SAs, by reqid of the daemon.
-fn owners(kernel: &Kernel, published: &Published) -> Vec<(u32, u16, u16)> {
+fn owners(kernel: &Gateway, published: &Published) -> Vec<(u32, u16, u16)> {
     let picture = published.current();
     let reqid = |direction, slot| kernel.numbers(direction, slot).unwrap().0;
     let inbound = picture.inbound_sas();

@@ -12,9 +12,8 @@ use convoy_wire::SeqNum;
 use convoy_xfrm::{Errno, Refusal};
 
 use crate::lease::{HashKey, RecordId};
+use crate::xfrm::keep::DEAD_MAX;
 
-/// Keys that are remembered in each direction after their SAs went.
-const DEAD_MAX: usize = 1 << 16;
 /// Numbers from here on are never granted: there is none.
 const ALL: u64 = u64::MAX;
 

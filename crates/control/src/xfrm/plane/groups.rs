@@ -7,7 +7,6 @@
 //! address of SAs in transport mode.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
@@ -17,6 +16,8 @@ use convoy_ipsec::snapshot::Snapshot;
 use convoy_wire::Spi;
 use convoy_xfrm::{Addresses, Mode, Network, Policy, PolicyInfo, Sa, SaInfo, SaProtocol, Template};
 
+use super::ends::Ends;
+
 /// Numbers below are those of a site's SAs.
 const FIRST: u32 = 1 << 31;
 
@@ -24,9 +25,6 @@ const FIRST: u32 = 1 << 31;
 pub(super) const fn is_daemons(reqid: ReqId) -> bool {
     reqid.0 >= FIRST
 }
-
-/// Source and destination.
-type Ends = (IpAddr, IpAddr);
 
 /// Properties that the SAs of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +36,7 @@ pub(super) struct Group {
     if_id: u32,
     /// The only SA that is meant.
     spi: Option<Spi>,
-    /// Source and destination of its packets; `None` for SAs in transport mode between any hosts.
+    /// Ends of its packets; `None` for SAs in transport mode between any hosts.
     ends: Option<Ends>,
 }
 
@@ -46,14 +44,17 @@ impl Group {
     pub(super) fn of_sa(sa: &Sa, direction: Direction) -> Self {
         let info = &sa.info;
         let has_ends = info.mode == Mode::Tunnel || direction == Direction::Outbound;
-        let ends = has_ends.then_some((info.source, info.destination));
+        let ends = has_ends.then_some(Ends::of_sa(sa));
         let SaInfo { protocol, mode, reqid, .. } = *info;
         Self { protocol, mode, reqid, if_id: sa.if_id, spi: None, ends }
     }
 
     pub(super) fn of_policy(policy: &Policy, template: &Template, direction: Direction) -> Self {
         let ends = match (template.mode, direction) {
-            (Mode::Tunnel, _) => Some((template.source, template.destination)),
+            (Mode::Tunnel, _) => {
+                let Template { source, destination, .. } = *template;
+                Some(Ends { source, destination })
+            }
             (_, Direction::Outbound) => hosts(&policy.info),
             (_, Direction::Inbound) => None,
         };
@@ -68,7 +69,7 @@ impl Group {
 
     /// The same the other way round.
     fn turned(self) -> Self {
-        Self { ends: self.ends.map(|(source, destination)| (destination, source)), ..self }
+        Self { ends: self.ends.map(Ends::turned), ..self }
     }
 
     /// The groups of policies for more than the two hosts of an SA in transport mode, as far as they mean
@@ -101,7 +102,7 @@ fn hosts(info: &PolicyInfo) -> Option<Ends> {
         let bits = if network.address.is_ipv4() { 32 } else { 128 };
         (network.prefix_len == bits).then_some(network.address)
     };
-    Some((host(source)?, host(destination)?))
+    Some(Ends { source: host(source)?, destination: host(destination)? })
 }
 
 /// Identity of an SA for policies: the number of its group, and that of the group that has its SPI.
@@ -252,7 +253,8 @@ impl Groups {
         &mut self,
         group: Group,
         spi: Option<Spi>,
-        (direction, slot): (Direction, SaSlot),
+        direction: Direction,
+        slot: SaSlot,
     ) {
         for group in group.of_pair(spi).chain(group.with(spi)) {
             if let Some(members) = self.known.get_mut(&group)
@@ -285,7 +287,7 @@ impl Groups {
         let tunnels = sas(group).chain(sas(group.turned()));
         // Inbound SAs in transport mode are in the group for any hosts.
         let is_between = move |sa: &&Member| {
-            group.ends.is_some_and(|(a, b)| sa.ends == (a, b) || sa.ends == (b, a))
+            group.ends.is_some_and(|ends| sa.ends == ends || sa.ends == ends.turned())
         };
         let others = group.of_any_hosts().into_iter().flat_map(sas).filter(is_between);
         tunnels.chain(others).filter(|sa| sa.is_guess).map(|sa| sa.slot).collect()
@@ -335,7 +337,8 @@ impl Groups {
     /// its number, also when that has just ended.
     pub(super) fn choose_between(
         &self,
-        (number, any): (ReqId, Group),
+        number: ReqId,
+        any: Group,
         group: Group,
         draft: &mut Snapshot,
     ) {
@@ -343,8 +346,8 @@ impl Groups {
         let members = self.known.get(&any).filter(|members| members.number == number);
         draft.use_between(
             number,
-            ends.0,
-            ends.1,
+            ends.source,
+            ends.destination,
             members.and_then(|members| members.between(ends)),
         );
     }
@@ -372,9 +375,13 @@ mod tests {
         Group { protocol: SaProtocol::Esp, mode, reqid, if_id: 0, spi: None, ends }
     }
 
+    fn ends() -> Ends {
+        Ends { source: [192, 0, 2, 1].into(), destination: [192, 0, 2, 2].into() }
+    }
+
     #[test]
     fn a_group_keeps_its_number_while_somebody_is_in_it() {
-        let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let ends = ends();
         let group = |reqid| group(Mode::Tunnel, reqid, Some(ends));
         let mut groups = Groups::default();
         let first = groups.join_policy(group(1), OUT);
@@ -396,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_group_remembers_its_last_packet_when_its_sas_went() {
-        let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let ends = ends();
         let group = group(Mode::Tunnel, 1, Some(ends));
         let mut groups = Groups::default();
         groups.join_policy(group, OUT);
@@ -413,7 +420,7 @@ mod tests {
         groups.join_sa(group, &new);
         old.counters.last_packet_ns.set(9);
         new.counters.last_packet_ns.set(5);
-        groups.leave_sa(group, old.spi, (Direction::Outbound, old.slot));
+        groups.leave_sa(group, old.spi, Direction::Outbound, old.slot);
         assert_eq!(groups.last_ns(group, Direction::Outbound), 9);
         new.counters.last_packet_ns.set(11);
         assert_eq!(groups.last_ns(group, Direction::Outbound), 11);

@@ -1,8 +1,9 @@
 //! Picture that workers see of the SAs and policies that daemons made.
 //!
-//! Every change makes the next picture from the last one and publishes it. The site's own SAs and
+//! Every change is made in a draft of the next picture, which is published or forgotten. The site's own SAs and
 //! policies are in the same pictures and are not touched: SAs have slots of their own, and reqids.
 
+mod ends;
 mod graves;
 mod groups;
 mod honoured;
@@ -21,7 +22,7 @@ use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::sa::{ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::SequenceLimits;
-use convoy_ipsec::snapshot::{MAX_SLOTS, Published, Snapshot, SnapshotError};
+use convoy_ipsec::snapshot::{Draft, MAX_SLOTS, Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
 use convoy_wire::{FlowKey, Prefix, SeqNum};
@@ -33,12 +34,14 @@ use crate::lease::HashKey;
 use crate::site::WorkerRule;
 use crate::xfrm::SpiClass;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Numbering, Past};
+use ends::Ends;
 use graves::Graves;
 use groups::{Group, Groups, Member, Numbers};
 use interfaces::Interfaces;
 use owners::Owners;
 pub use placed::Placed;
-use policies::{Placement, Read};
+use policies::Placement;
+pub(super) use policies::{Numbered, PolicyMove, Read};
 pub(super) use sa::direction_of;
 use sa::{Keys, Known, Surroundings};
 
@@ -81,6 +84,16 @@ pub(super) struct Checked {
     direction: Direction,
     is_guess: bool,
     source_is_here: bool,
+}
+
+/// An SA with its place, which is in no picture yet.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    pub(super) placed: Placed,
+    /// Identity for policies.
+    pub(super) numbers: Numbers,
+    /// The highest sequence number that may have been used.
+    pub(super) sent: SeqNum,
 }
 
 /// The picture of workers, as far as daemons make it.
@@ -140,13 +153,9 @@ impl Plane {
         self.generation
     }
 
-    /// Has workers see a picture from now on.
-    pub(super) fn publish(&mut self, draft: Snapshot) {
-        self.generation = self.published.publish(draft);
-    }
-
-    fn draft(&self) -> Snapshot {
-        Snapshot::clone(&self.published.current())
+    /// Has workers see a draft from now on.
+    pub(super) fn commit(&mut self, draft: Draft<'_>) {
+        self.generation = draft.commit();
     }
 
     /// Has numbers kept from now on, and remembers those of an earlier life.
@@ -189,20 +198,21 @@ impl Plane {
         Ok(Checked { keys: Keys { protocol, material }, direction, is_guess, source_is_here })
     }
 
-    /// Gives an SA its place in the next picture, which is [to be published](Plane::publish) or
-    /// [given back](Plane::give_back); with `past` one of an earlier life.
+    /// Reserves what an SA is to have: a slot of a draft, a worker, its place in the groups that policies name it by, and
+    /// its sequence numbers; with `past` it is one of an earlier life. It is to [enter](Plane::enter) that draft, or
+    /// to be [given back](Plane::give_back).
     ///
     /// # Errors
-    /// `EEXIST` when another SA has its packets or its key; `ENOMEM` when its numbers cannot be written
-    /// down; then nothing has changed.
-    pub(super) fn place_sa(
+    /// `EEXIST` when another SA has its key; `EINVAL` when the key has the other direction; `ENOMEM` when no slot
+    /// is free. Then nothing has changed.
+    pub(super) fn reserve(
         &mut self,
         sa: &Sa,
         checked: &Checked,
         past: Option<&Past>,
+        draft: &Snapshot,
         at: Moment,
-    ) -> Result<(Placed, Snapshot), Refusal> {
-        let mut draft = self.draft();
+    ) -> Result<Reserved, Refusal> {
         let counters = sa::counters(sa, at);
         if let Some(past) = past {
             past.cell.counts.restore(&counters);
@@ -221,6 +231,7 @@ impl Plane {
             Direction::Inbound => draft.free_inbound().next(),
         };
         let slot = slot.ok_or_else(|| inconsistent(SnapshotError::Full(MAX_SLOTS)))?;
+        // From here on only the key of another SA refuses it.
         let (key, lease) = match direction {
             Direction::Outbound => {
                 let key = self.graves.outbound(material);
@@ -232,14 +243,14 @@ impl Plane {
                 (key, None)
             }
         };
-        let ends = (sa.info.source, sa.info.destination);
-        let worker = self.owner(sa, group, direction, &draft);
+        let ends = Ends::of_sa(sa);
+        let worker = self.owner(sa, group, direction, draft);
         let is_guess = checked.is_guess;
         let member = Member { direction, is_guess, spi, slot, ends, counters: counters.clone() };
         let numbers = self.groups.join_sa(group, &member);
         self.serial += 1;
         let serial = self.serial;
-        let mut placed = Placed {
+        let placed = Placed {
             direction,
             slot,
             serial,
@@ -254,20 +265,14 @@ impl Plane {
             is_guess,
         };
         self.owners.add(placed.owned());
-        let added = self.admit(sa, &placed, sent, past).and_then(|kept| {
-            placed.kept = kept;
-            self.add(sa, checked, &placed, numbers, &mut draft)
-        });
-        if let Err(refusal) = added {
-            self.give_back(&placed);
-            return Err(refusal);
-        }
-        self.choose(group, self.groups.of_pair(group, spi), &mut draft);
-        Ok((placed, draft))
+        Ok(Reserved { placed, numbers, sent })
     }
 
-    /// Adds the record of an SA that has its place to a draft.
-    fn add(
+    /// Adds the record of an SA that has its place to a draft, and has policies use it.
+    ///
+    /// # Errors
+    /// `EEXIST` when another SA has its packets. Then nothing has changed but the draft.
+    pub(super) fn enter(
         &self,
         sa: &Sa,
         checked: &Checked,
@@ -275,7 +280,7 @@ impl Plane {
         numbers: Numbers,
         draft: &mut Snapshot,
     ) -> Result<(), Refusal> {
-        let Placed { serial, worker, slot, .. } = *placed;
+        let Placed { serial, worker, slot, group, spi, .. } = *placed;
         let known = Known { serial, numbers, worker, counters: placed.counters.clone() };
         let added = match &placed.lease {
             Some(lease) => {
@@ -288,12 +293,14 @@ impl Plane {
                 draft.add_inbound(slot, Arc::new(spec))
             }
         };
-        added.map_err(inconsistent)
+        added.map_err(inconsistent)?;
+        self.choose(group, self.groups.of_pair(group, spi), draft);
+        Ok(())
     }
 
     /// The worker that is to own an SA that comes.
     fn owner(&self, sa: &Sa, group: Group, direction: Direction, draft: &Snapshot) -> WorkerId {
-        let ends = (sa.info.source, sa.info.destination);
+        let ends = Ends::of_sa(sa);
         match (direction, sa.info.spi) {
             (Direction::Inbound, Some(spi)) => self.owners.of_inbound(spi, ends, sa.if_id),
             _ => {
@@ -305,7 +312,8 @@ impl Plane {
 
     /// The SPIs of which an inbound SA is to have one; `waiting` as of [`Owners::spis`].
     pub(super) fn spis(&self, request: &AllocSpi, waiting: impl Fn(SpiClass) -> usize) -> SpiClass {
-        self.owners.spis((request.source, request.destination), request.if_id, waiting)
+        let ends = Ends { source: request.source, destination: request.destination };
+        self.owners.spis(ends, request.if_id, waiting)
     }
 
     /// Takes over rules of workers, for SAs to come: the worker of a live one stays.
@@ -314,7 +322,10 @@ impl Plane {
     }
 
     /// Has an SA's numbers kept before workers see it.
-    fn admit(
+    ///
+    /// # Errors
+    /// `ENOMEM` when they cannot be written down; `EINVAL` when an earlier life used them up.
+    pub(super) fn admit(
         &self,
         sa: &Sa,
         placed: &Placed,
@@ -339,12 +350,16 @@ impl Plane {
         Ok(Some(kept))
     }
 
-    /// The next picture, with what a daemon may change of a live SA.
+    /// Changes in a draft what a daemon may change of a live SA.
     ///
     /// # Errors
-    /// Refuses what workers cannot do.
-    pub(super) fn change_sa(&self, sa: &Sa, placed: &Placed) -> Result<Snapshot, Refusal> {
-        let mut draft = self.draft();
+    /// Refuses what workers cannot do. Then nothing has changed but the draft.
+    pub(super) fn change_sa(
+        &self,
+        sa: &Sa,
+        placed: &Placed,
+        draft: &mut Snapshot,
+    ) -> Result<(), Refusal> {
         let gone = || Refusal::bare(Errno::ESRCH);
         match placed.direction {
             Direction::Outbound => {
@@ -358,14 +373,17 @@ impl Plane {
                 draft.replace_inbound(placed.slot, new).map_err(inconsistent)?;
             }
         }
-        Ok(draft)
+        Ok(())
     }
 
-    /// Takes SAs out of the picture. Only then is written what is kept of them, so that workers stop at
-    /// once however many there are.
-    pub(super) fn remove_sas<'a>(&mut self, all: impl IntoIterator<Item = &'a Placed> + Clone) {
-        let mut draft = self.draft();
-        for placed in all.clone() {
+    /// Takes SAs out of the picture. Their keys are [to be buried](Plane::bury) behind that: it is written, and
+    /// workers stop at once however many there are.
+    pub(super) fn hide_sas<'a>(
+        &mut self,
+        all: impl IntoIterator<Item = &'a Placed>,
+        mut draft: Draft<'_>,
+    ) {
+        for placed in all {
             match placed.direction {
                 Direction::Outbound => drop(draft.remove_outbound(placed.slot)),
                 Direction::Inbound => drop(draft.remove_inbound(placed.slot)),
@@ -374,15 +392,14 @@ impl Plane {
             self.leave(placed);
             self.choose(placed.group, pairs, &mut draft);
         }
-        self.publish(draft);
-        all.into_iter().for_each(|placed| self.bury(placed));
+        self.commit(draft);
     }
 
     /// Makes policies of many hosts use the SA between two of them that they are to, now that one came or
     /// went.
     fn choose(&self, group: Group, pairs: Vec<(ReqId, Group)>, draft: &mut Snapshot) {
-        for any in pairs {
-            self.groups.choose_between(any, group, draft);
+        for (number, any) in pairs {
+            self.groups.choose_between(number, any, group, draft);
         }
     }
 
@@ -394,12 +411,12 @@ impl Plane {
 
     /// An SA leaves its place.
     fn leave(&mut self, placed: &Placed) {
-        self.groups.leave_sa(placed.group, placed.spi, (placed.direction, placed.slot));
+        self.groups.leave_sa(placed.group, placed.spi, placed.direction, placed.slot);
         self.owners.remove(placed.owned());
     }
 
     /// Remembers what is needed of an SA's key. Its cell is used again only when no worker has its counters.
-    fn bury(&mut self, placed: &Placed) {
+    pub(super) fn bury(&mut self, placed: &Placed) {
         match placed.direction {
             Direction::Outbound => {
                 if let Some(lease) = &placed.lease {
@@ -462,51 +479,62 @@ impl Plane {
     ///
     /// # Errors
     /// As of [`Plane::check`].
-    pub(super) fn check_policy(&self, policy: &Policy) -> Result<(), Refusal> {
-        self.read(policy).map(drop)
-    }
-
-    fn read(&self, policy: &Policy) -> Result<Read, Refusal> {
+    pub(super) fn read(&self, policy: &Policy) -> Result<Read, Refusal> {
         Read::new(policy, &self.surroundings.interfaces)
     }
 
-    /// Brings a policy into the picture, in the place of the one before.
+    /// Brings a policy into a draft, in the place of the one before. The move is to be [published](Self::publish_policy)
+    /// or [taken back](Self::take_back_policy).
     ///
     /// # Errors
-    /// Fails if there is no room; then nothing has changed.
-    pub(super) fn change_policy(
+    /// Fails if there is no room; then nothing has changed but the draft.
+    pub(super) fn place_policy(
         &mut self,
         before: Option<&Policy>,
-        after: &Policy,
-    ) -> Result<(), Refusal> {
-        let read = self.read(after)?;
-        let old = before.map(|policy| Ok::<_, Refusal>((policy.info.index, self.read(policy)?)));
-        let old = old.transpose()?;
-        let old = old.as_ref().map(|(number, read)| (*number, read));
-        let new = Some((after.info.index, &read));
-        let mut draft = self.draft();
+        after: Numbered,
+        draft: &mut Snapshot,
+    ) -> Result<PolicyMove, Refusal> {
+        let old = before.map(|policy| self.numbered(policy)).transpose()?;
+        self.placement.begin(old, Some(after), &mut self.groups, draft)
+    }
+
+    fn numbered(&self, policy: &Policy) -> Result<Numbered, Refusal> {
+        Ok(Numbered { number: policy.info.index, read: self.read(policy)? })
+    }
+
+    /// Has workers see a policy that is in a draft.
+    pub(super) fn publish_policy(&mut self, change: PolicyMove, mut draft: Draft<'_>) {
         // Of two policies that are one to workers the second changes nothing.
-        if self.placement.change(old, new, &mut self.groups, &mut draft)? {
-            self.publish(draft);
+        if self.placement.finish(change, &mut self.groups, &mut draft) {
+            self.commit(draft);
         }
-        Ok(())
+    }
+
+    /// Forgets a policy of a draft that is not published.
+    pub(super) fn take_back_policy(&mut self, change: &PolicyMove) {
+        self.placement.take_back(change, &mut self.groups);
     }
 
     /// Takes policies out of the picture.
-    pub(super) fn remove_policies<'a>(&mut self, all: impl IntoIterator<Item = &'a Policy>) {
-        let mut draft = self.draft();
+    pub(super) fn remove_policies<'a>(
+        &mut self,
+        all: impl IntoIterator<Item = &'a Policy>,
+        mut draft: Draft<'_>,
+    ) {
         let mut is_other = false;
         for policy in all {
             // It was read when it came.
-            if let Ok(read) = self.read(policy) {
-                let old = Some((policy.info.index, &read));
-                let removed = self.placement.change(old, None, &mut self.groups, &mut draft);
+            let Ok(old) = self.numbered(policy) else { continue };
+            match self.placement.begin(Some(old), None, &mut self.groups, &mut draft) {
+                Ok(change) => {
+                    is_other |= self.placement.finish(change, &mut self.groups, &mut draft);
+                }
                 // Less than there is has room, and a database is there as long as its policies.
-                is_other |= removed.unwrap_or(true);
+                Err(refusal) => tracing::error!("a policy that went stays with workers: {refusal}"),
             }
         }
         if is_other {
-            self.publish(draft);
+            self.commit(draft);
         }
     }
 
@@ -559,9 +587,10 @@ impl Plane {
         &mut self,
         drivers: Drivers,
         all: impl Iterator<Item = (&'a Sa, &'a Placed)>,
+        mut draft: Draft<'_>,
     ) -> Result<usize, Refusal> {
         let with = Surroundings { drivers, ..self.surroundings.clone() };
-        let (mut draft, mut changed) = (self.draft(), 0);
+        let mut changed = 0;
         for (sa, placed) in all {
             let (_, material) = key_material(sa.info.protocol, &sa.transform)?;
             let slot = placed.slot;
@@ -582,7 +611,7 @@ impl Plane {
         }
         self.surroundings = with;
         if changed > 0 {
-            self.publish(draft);
+            self.commit(draft);
         }
         Ok(changed)
     }
@@ -593,9 +622,8 @@ impl Plane {
     }
 
     /// Takes over the largest outer packet in bytes.
-    pub(super) fn set_wire_mtu(&mut self, mtu: u16) {
+    pub(super) fn set_wire_mtu(&mut self, mtu: u16, mut draft: Draft<'_>) {
         self.surroundings.wire_mtu = mtu;
-        let mut draft = self.draft();
         let ours: Vec<_> = draft
             .outbound_sas()
             .filter(|(_, sa)| groups::is_daemons(sa.reqid) && sa.path_mtu != mtu)
@@ -605,7 +633,7 @@ impl Plane {
             // Only its path differs, so there is nothing to refuse.
             let _ = draft.replace_outbound(slot, sa);
         }
-        self.publish(draft);
+        self.commit(draft);
     }
 }
 

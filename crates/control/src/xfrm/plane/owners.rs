@@ -12,11 +12,9 @@ use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::selector::Direction;
 use convoy_wire::Spi;
 
+use super::ends::Ends;
 use crate::site::WorkerRule;
 use crate::xfrm::SpiClass;
-
-/// Source and destination.
-type Ends = (IpAddr, IpAddr);
 
 /// An SA, as far as its owner depends on it.
 #[derive(Clone, Copy, Debug)]
@@ -82,23 +80,23 @@ impl Owners {
     /// the one that is to be replaced.
     pub(super) fn spis(
         &self,
-        (source, destination): Ends,
+        ends: Ends,
         if_id: u32,
         waiting: impl Fn(SpiClass) -> usize,
     ) -> SpiClass {
         let class = |worker: WorkerId| SpiClass::new(worker.0, self.workers());
-        let is_allowed = self.allowed(source, if_id);
+        let is_allowed = self.allowed(ends.source, if_id);
         let load = |worker| self.count(worker).0 + waiting(class(worker));
         let least = self.least(&is_allowed, load);
-        let oldest = self.inbound.get(&(source, destination)).and_then(BTreeMap::first_key_value);
+        let oldest = self.inbound.get(&ends).and_then(BTreeMap::first_key_value);
         let oldest = oldest.map(|(_, worker)| *worker);
         let is_as_good = |worker: &WorkerId| is_allowed(*worker) && load(*worker) == load(least);
         class(oldest.filter(is_as_good).unwrap_or(least))
     }
 
     /// The owner of an inbound SA that comes.
-    pub(super) fn of_inbound(&self, spi: Spi, (source, _): Ends, if_id: u32) -> WorkerId {
-        let is_allowed = self.allowed(source, if_id);
+    pub(super) fn of_inbound(&self, spi: Spi, ends: Ends, if_id: u32) -> WorkerId {
+        let is_allowed = self.allowed(ends.source, if_id);
         let own = WorkerId(SpiClass::of(spi, self.workers()).remainder());
         if is_allowed(own) { own } else { self.least(is_allowed, |worker| self.count(worker).0) }
     }
@@ -107,10 +105,10 @@ impl Owners {
     pub(super) fn of_outbound(
         &self,
         partner: Option<WorkerId>,
-        (_, destination): Ends,
+        ends: Ends,
         if_id: u32,
     ) -> WorkerId {
-        let is_allowed = self.allowed(destination, if_id);
+        let is_allowed = self.allowed(ends.destination, if_id);
         let partner = partner.filter(|worker| is_allowed(*worker));
         partner.unwrap_or_else(|| self.least(is_allowed, |worker| self.count(worker).1))
     }

@@ -1,6 +1,5 @@
 //! The place of an SA.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
@@ -9,6 +8,7 @@ use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::Spi;
 
+use super::ends::Ends;
 use super::groups::Group;
 use super::owners::Owned;
 use crate::lease::RecordId;
@@ -24,8 +24,7 @@ pub struct Placed {
     pub(super) spi: Option<Spi>,
     pub(super) group: Group,
     pub(super) worker: WorkerId,
-    /// Source and destination.
-    pub(super) ends: (IpAddr, IpAddr),
+    pub(super) ends: Ends,
     pub(super) key: RecordId,
     pub(in crate::xfrm) counters: Arc<SaCounters>,
     /// Outbound only.

@@ -49,7 +49,7 @@ pub(super) struct Placement {
 
 /// A policy, read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read {
+pub(in crate::xfrm) struct Read {
     pub(super) place: Place,
     /// Its SAs, if it protects.
     pub(super) group: Option<Group>,
@@ -101,60 +101,98 @@ fn database(draft: &mut Snapshot, spd: SpdId) -> Result<&mut Spd, Refusal> {
 }
 
 /// A policy with its daemon's number.
-pub(super) type Numbered<'a> = (u32, &'a Read);
+#[derive(Clone, Copy, Debug)]
+pub(in crate::xfrm) struct Numbered {
+    pub(in crate::xfrm) number: u32,
+    pub(in crate::xfrm) read: Read,
+}
+
+/// A policy that came, went or took another's place in a draft, and may still be taken back.
+#[derive(Debug)]
+#[must_use = "it is finished or taken back"]
+pub(in crate::xfrm) struct PolicyMove {
+    /// The places that it concerns, as they were.
+    before: Vec<(Place, Option<Shared>)>,
+    /// The policy that goes, and that comes.
+    old: Option<(Read, PolicyAction)>,
+    new: Option<(Read, PolicyAction)>,
+    /// True if workers are to see anything new.
+    is_other: bool,
+}
 
 impl Placement {
-    /// Puts a policy in the place of another in a draft, or adds or removes one; whether workers are to see anything new.
+    /// Puts a policy in the place of another in a draft, or adds or removes one.
     ///
     /// # Errors
     /// Refuses a policy that the workers' database has no room for. Then nothing has changed but the draft, which is to be dropped.
-    pub(super) fn change(
+    pub(super) fn begin(
         &mut self,
-        old: Option<Numbered<'_>>,
-        new: Option<Numbered<'_>>,
+        old: Option<Numbered>,
+        new: Option<Numbered>,
         groups: &mut Groups,
         draft: &mut Snapshot,
-    ) -> Result<bool, Refusal> {
-        let mut places: Vec<Place> = old.iter().chain(&new).map(|(_, read)| read.place).collect();
+    ) -> Result<PolicyMove, Refusal> {
+        let mut places: Vec<Place> = old.iter().chain(&new).map(|one| one.read.place).collect();
         places.dedup();
-        let before: Vec<_> =
-            places.iter().map(|place| (*place, self.places.get(place).cloned())).collect();
+        let before = places.iter().map(|place| (*place, self.places.get(place).cloned())).collect();
+        let is_other = places.iter().any(|place| place.direction == Direction::Outbound);
+        let mut change = PolicyMove { before, old: None, new: None, is_other };
         // Joined first, so that a group that both name keeps its number.
-        let action = new.map(|(_, read)| read.action(groups));
-        let old_action = old
-            .and_then(|(number, read)| self.places.get_mut(&read.place)?.members.remove(&number));
-        if let Some(((number, read), action)) = new.zip(action) {
+        change.new = new.map(|one| (one.read, one.read.action(groups)));
+        change.old = old.and_then(|Numbered { number, read }| {
+            Some((read, self.places.get_mut(&read.place)?.members.remove(&number)?))
+        });
+        if let Some((Numbered { number, .. }, (read, action))) = new.zip(change.new) {
             self.places.entry(read.place).or_default().members.insert(number, action);
         }
-        let mut is_other = places.iter().any(|place| place.direction == Direction::Outbound);
-        for place in &places {
-            match self.show(*place, draft) {
-                Ok(is_shown) => is_other |= is_shown,
+        for place in places {
+            match self.show(place, draft) {
+                Ok(is_shown) => change.is_other |= is_shown,
                 Err(refusal) => {
-                    before.into_iter().for_each(|(place, shared)| self.restore(place, shared));
-                    new.into_iter().for_each(|(_, read)| read.leave(groups));
+                    self.take_back(&change, groups);
                     return Err(refusal);
                 }
             }
         }
-        old.zip(old_action).into_iter().for_each(|((_, read), action)| {
-            self.stop_wanting(read, action, draft);
-            read.leave(groups);
-        });
-        new.zip(action).into_iter().for_each(|((_, read), action)| self.want(read, action, draft));
-        Ok(is_other)
+        Ok(change)
     }
 
-    /// Brings a place back to what it was.
-    fn restore(&mut self, place: Place, shared: Option<Shared>) {
-        if let Some((id, _)) = self.places.remove(&place).and_then(|shared| shared.seen) {
-            self.by_id.remove(&(place.spd, id));
+    /// Lets the policy that goes leave its group, and has SAs made for the one that comes. True if workers are to see
+    /// the draft.
+    pub(super) fn finish(
+        &mut self,
+        change: PolicyMove,
+        groups: &mut Groups,
+        draft: &mut Snapshot,
+    ) -> bool {
+        if let Some((read, action)) = change.old {
+            self.stop_wanting(&read, action, draft);
+            read.leave(groups);
         }
-        let Some(shared) = shared else { return };
-        if let (Some((id, _)), Some(number)) = (shared.seen, shared.members.keys().next()) {
-            self.by_id.insert((place.spd, id), *number);
+        if let Some((read, action)) = change.new {
+            self.want(&read, action, draft);
         }
-        self.places.insert(place, shared);
+        change.is_other
+    }
+
+    /// Makes undone what was begun in a draft that is dropped.
+    pub(super) fn take_back(&mut self, change: &PolicyMove, groups: &mut Groups) {
+        // All of the draft first: a policy may have got the number of one that went.
+        for (place, _) in &change.before {
+            if let Some((id, _)) = self.places.remove(place).and_then(|shared| shared.seen) {
+                self.by_id.remove(&(place.spd, id));
+            }
+        }
+        for (place, shared) in &change.before {
+            let Some(shared) = shared else { continue };
+            if let (Some((id, _)), Some(number)) = (shared.seen, shared.members.keys().next()) {
+                self.by_id.insert((place.spd, id), *number);
+            }
+            self.places.insert(*place, shared.clone());
+        }
+        if let Some((read, _)) = &change.new {
+            read.leave(groups);
+        }
     }
 
     /// Has SAs of a policy that packets leave by made on demand.

@@ -228,7 +228,7 @@ impl Serving {
         {
             return self.obey(token, control, incoming);
         }
-        self.carry_out(token, &message);
+        self.answer_request(token, &message);
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.incoming = incoming.behind();
         }
@@ -299,24 +299,24 @@ impl Serving {
             .find(|other| other.groups & DAEMON_GROUPS != 0 && other.client.pid != client.pid);
         notice::listens(&client, fresh, other.map(|other| &other.client));
         let news = self.service.listens(fresh);
-        news.iter().for_each(|(group, event)| self.publish(*group, event));
+        news.iter().for_each(|(group, event)| self.broadcast(*group, event));
     }
 
     /// Has a request carried out and answers it.
-    fn carry_out(&mut self, token: u64, message: &Message<'_>) {
+    fn answer_request(&mut self, token: u64, message: &Message<'_>) {
         let Some(connection) = self.connections.get(&token) else { return };
         let header = *message.header();
         let port = connection.port.unwrap_or(header.port);
         let to = Address { seq: header.seq, port, multi: false };
         let outcome = match Request::parse(message) {
             Ok(None) => Ok(Answer::default()),
-            Ok(Some(request)) => self.service.request(&connection.client, request, to),
+            Ok(Some(request)) => self.service.answer(&connection.client, request, to),
             Err(refusal) => Err(refusal),
         };
         // What the service itself sent meanwhile came first.
         self.relay();
         let outcome = outcome.map(|answer| {
-            answer.events.iter().for_each(|(group, event)| self.publish(*group, event));
+            answer.events.iter().for_each(|(group, event)| self.broadcast(*group, event));
             (answer.replies, answer.dump)
         });
         let Some(connection) = self.connections.get_mut(&token) else { return };
@@ -341,7 +341,7 @@ impl Serving {
     /// Sends what was handed to [`Multicast`].
     fn relay(&mut self) {
         let pending = self.multicast.take();
-        pending.events.iter().for_each(|(group, event)| self.publish(*group, event));
+        pending.events.iter().for_each(|(group, event)| self.broadcast(*group, event));
         if pending.lost != 0 {
             for (token, connection) in &mut self.connections {
                 if connection.groups & pending.lost != 0 {
@@ -353,7 +353,7 @@ impl Serving {
     }
 
     /// Sends an event to those in its group.
-    fn publish(&mut self, group: Group, event: &Datagram) {
+    fn broadcast(&mut self, group: Group, event: &Datagram) {
         for (token, connection) in &mut self.connections {
             if connection.groups & group.bit() != 0 {
                 connection.tell(event.as_bytes());

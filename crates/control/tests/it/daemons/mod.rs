@@ -95,7 +95,7 @@ impl Gateway {
             wire_mtu: 1500,
             legacy: false,
         };
-        let kernel = Kernel::new(setting, state.published().clone(), Box::new(FixedHost)).unwrap();
+        let kernel = Kernel::new(setting, state.published(), Box::new(FixedHost)).unwrap();
         Self { _dir: dir, state, kernel, seconds: 100 }
     }
 
@@ -110,7 +110,8 @@ impl Gateway {
             worker: Now(self.now_ns()),
         };
         let to = Address { seq: 7, port: 9, multi: false };
-        self.kernel.request(&client, request, to, at).unwrap();
+        let writer = self.state.writer();
+        self.kernel.execute(writer, &client, request, to, at).unwrap();
     }
 
     fn add(&mut self, sa: Sa) {

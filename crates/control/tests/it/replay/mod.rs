@@ -14,7 +14,7 @@ use convoy_control::xfrm::{
 use convoy_crypto::Cpu;
 use convoy_engine::registry::Drivers;
 use convoy_ipsec::clock::Now;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::{Published, Snapshot, Writer};
 use convoy_ipsec::spd::SpdId;
 use convoy_xfrm::{Address, Datagram, Flags, Messages, Refusal, Reply, Request, SaDump};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -43,15 +43,16 @@ fn moment() -> Moment {
     Moment { unix_ns: 1_700_000_000_000_000_000, worker: Now(1_000_000_000) }
 }
 
-struct Databases(Mutex<Kernel>);
+struct Databases(Mutex<(Kernel, Writer)>);
 
 impl Service for Databases {
-    fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
-        self.0.lock().unwrap().request(client, request, to, moment()).map(|done| done.answer)
+    fn answer(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
+        let (kernel, writer) = &mut *self.0.lock().unwrap();
+        kernel.execute(writer, client, request, to, moment()).map(|done| done.answer)
     }
 
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {
-        self.0.lock().unwrap().dump(cursor, to, room, moment())
+        self.0.lock().unwrap().0.dump(cursor, to, room, moment())
     }
 
     fn steer(&self, _: &Client, _: OwnedFd, _: u32) -> Result<(), Refusal> {
@@ -70,7 +71,8 @@ struct Running {
 impl Running {
     fn new(here: IpAddr) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let published = Published::new(Snapshot::default());
+        let writer = Writer::new(Snapshot::default());
+        let published = writer.published().clone();
         let setting = Setting {
             interfaces: Vec::new(),
             drivers: Drivers::new(&Cpu::detect().unwrap()),
@@ -81,8 +83,8 @@ impl Running {
             wire_mtu: 1500,
             legacy: false,
         };
-        let kernel = Kernel::new(setting, published.clone(), Box::new(ThisHost(here))).unwrap();
-        let databases = Arc::new(Databases(Mutex::new(kernel)));
+        let kernel = Kernel::new(setting, &published, Box::new(ThisHost(here))).unwrap();
+        let databases = Arc::new(Databases(Mutex::new((kernel, writer))));
         let path = folder.path().join("xfrm.sock");
         let server = Server::start(&path, databases.clone(), Multicast::new().unwrap()).unwrap();
         Self { databases, published, server, _folder: folder }
@@ -90,7 +92,7 @@ impl Running {
 
     /// SAs, and policies in, out and forward.
     fn counts(&self) -> (usize, [u32; 3]) {
-        let (sas, policies) = self.databases.0.lock().unwrap().counts();
+        let (sas, policies) = self.databases.0.lock().unwrap().0.counts();
         (sas, [policies.inbound, policies.outbound, policies.forward])
     }
 }

@@ -4,7 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
-use convoy_control::xfrm::{Answer, Associations, Client, Cursor, Multicast, Policies, Service};
+use convoy_control::xfrm::{
+    Answer, Associations, Client, Cursor, Insertion, Multicast, Policies, Service,
+};
 use convoy_xfrm::{
     Address, Datagram, Errno, Group, PolicyDeleted, Refusal, Reply, Request, SaDeleted, SadInfo,
     SpdInfo,
@@ -49,7 +51,7 @@ fn reply(reply: Datagram) -> Answer {
 }
 
 impl Service for Databases {
-    fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
+    fn answer(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
         self.requests.fetch_add(1, SeqCst);
         *self.client.lock().unwrap() = Some(client.clone());
         if let Some(multicast) = &*self.multicast.lock().unwrap() {
@@ -84,11 +86,12 @@ impl Service for Databases {
                 event(Group::Sa, &Reply::FlushSa(flush), to)
             }
             Request::NewPolicy(policy) => {
-                let added = self.policies().insert(*policy, true, NOW)?.policy.clone();
+                let added = self.policies().insert(*policy, Insertion::New, NOW)?.policy.clone();
                 event(Group::Policy, &Reply::NewPolicy(Box::new(added)), to)
             }
             Request::UpdPolicy(policy) => {
-                let added = self.policies().insert(*policy, false, NOW)?.policy.clone();
+                let added =
+                    self.policies().insert(*policy, Insertion::Replace, NOW)?.policy.clone();
                 event(Group::Policy, &Reply::UpdPolicy(Box::new(added)), to)
             }
             Request::DelPolicy(key) => {

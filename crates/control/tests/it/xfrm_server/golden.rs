@@ -11,7 +11,7 @@ use convoy_control::xfrm::{
 use convoy_crypto::Cpu;
 use convoy_engine::registry::Drivers;
 use convoy_ipsec::clock::Now;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::{Snapshot, Writer};
 use convoy_ipsec::spd::SpdId;
 use convoy_xfrm::{Address, Datagram, Errno, Refusal, Request};
 
@@ -30,17 +30,18 @@ impl Host for Nowhere {
 }
 
 /// Service of a gateway without its workers.
-pub(crate) struct Whole(Mutex<Kernel>);
+pub(crate) struct Whole(Mutex<(Kernel, Writer)>);
 
 const AT: Moment = Moment { unix_ns: 1_700_000_000_000_000_000, worker: Now(1) };
 
 impl Service for Whole {
-    fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
-        Ok(self.0.lock().unwrap().request(client, request, to, AT)?.answer)
+    fn answer(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
+        let (kernel, writer) = &mut *self.0.lock().unwrap();
+        Ok(kernel.execute(writer, client, request, to, AT)?.answer)
     }
 
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {
-        self.0.lock().unwrap().dump(cursor, to, room, AT)
+        self.0.lock().unwrap().0.dump(cursor, to, room, AT)
     }
 
     fn steer(&self, _: &Client, _: OwnedFd, _: u32) -> Result<(), Refusal> {
@@ -59,8 +60,9 @@ pub(crate) fn whole() -> Arc<Whole> {
         wire_mtu: 1500,
         legacy: false,
     };
-    let published = Published::new(Snapshot::default());
-    Arc::new(Whole(Mutex::new(Kernel::new(setting, published, Box::new(Nowhere)).unwrap())))
+    let writer = Writer::new(Snapshot::default());
+    let kernel = Kernel::new(setting, writer.published(), Box::new(Nowhere)).unwrap();
+    Arc::new(Whole(Mutex::new((kernel, writer))))
 }
 
 /// Arguments of `ip xfrm` that both can serve: the kernel under this machine may have no ESP, so SAs have SPIs and no keys.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use convoy_control::xfrm::Insertion;
 use convoy_xfrm::{Flags, Group, PolicyDirection, Reply, Request};
 
 use super::peer::{MEMBERSHIP, Peer, as_bytes, count, message, until};
@@ -30,7 +31,7 @@ fn a_long_dump_waits_for_its_reader_in_little_memory() {
     const COUNT: u32 = 100_000;
     let running = Running::new();
     for number in 0..COUNT {
-        running.databases.policies().insert(policy(number), true, 1).unwrap();
+        running.databases.policies().insert(policy(number), Insertion::New, 1).unwrap();
     }
     let (reader, other) = (running.peer(), running.peer());
     let listener = Peer::bound(running.path(), 5, 0);

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use convoy_control::xfrm::Server;
+use convoy_control::xfrm::{Insertion, Server};
 use convoy_xfrm::Group;
 
 use super::peer::{Peer, until};
@@ -102,7 +102,7 @@ fn ip_lists_very_many_policies() {
     }
     let running = Running::new();
     for number in 0..20_000 {
-        running.databases.policies().insert(super::policy(number), true, 1).unwrap();
+        running.databases.policies().insert(super::policy(number), Insertion::New, 1).unwrap();
     }
     let listed = ip(running.path(), "policy list").unwrap();
     assert_eq!(listed.matches("dir out").count(), 20_000);

@@ -1,6 +1,6 @@
 //! Closes what a policy covers before anybody knows the policy, and opens it again if the policy is refused.
 
-use convoy_control::xfrm::{Covered, Draft};
+use convoy_control::xfrm::{CoverChange, Covered};
 use convoy_leak_protection::LeakProtectionError;
 use convoy_xfrm::{Errno, Refusal};
 
@@ -19,9 +19,9 @@ impl PendingChange {
     /// answered meanwhile ([`LeakProtection::pause`]), nor until they are in force.
     pub(in crate::gateway) fn begin(
         protection: &mut LeakProtection,
-        draft: Draft,
+        change: CoverChange,
     ) -> Result<Self, Refusal> {
-        let Draft { come, gone } = draft;
+        let CoverChange { come, gone } = change;
         let pending = Self(come);
         let closed = protection.follow(pending.0.as_slice(), &[]).or_else(|error| {
             // Somebody may have taken the packet filter's table away: then all is made anew.

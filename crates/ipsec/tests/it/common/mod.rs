@@ -22,7 +22,7 @@ use convoy_ipsec::sa::{
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::snapshot::{Published, Snapshot};
+use convoy_ipsec::snapshot::{Published, Snapshot, Writer};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_packet::{Arena, Burst, FrameSize, InterfaceId, Pool};
 use convoy_wire::{SeqNum, Spi};
@@ -188,8 +188,8 @@ pub struct Pair {
     pub pool: Pool,
     pub left: Outbound,
     pub right: Inbound,
-    pub left_published: Arc<Published>,
-    pub right_published: Arc<Published>,
+    pub left_writer: Writer,
+    pub right_writer: Writer,
     pub left_counters: Arc<WorkerCounters>,
     pub right_counters: Arc<WorkerCounters>,
     pub out: Arc<OutboundSpec>,
@@ -239,9 +239,9 @@ impl Pair {
         left.add_outbound(SaSlot(0), out.clone()).unwrap();
         let mut right = Snapshot::new(right_spd);
         right.add_inbound(SaSlot(0), inn.clone()).unwrap();
-        let (left_published, right_published) = (Published::new(left), Published::new(right));
-        let left_parts = pipeline_parts(&left_published, setup.decrement_ttl, 0);
-        let right_parts = pipeline_parts(&right_published, setup.decrement_ttl, 0);
+        let (left_writer, right_writer) = (Writer::new(left), Writer::new(right));
+        let left_parts = pipeline_parts(left_writer.published(), setup.decrement_ttl, 0);
+        let right_parts = pipeline_parts(right_writer.published(), setup.decrement_ttl, 0);
         Self {
             arena,
             pool: arena.pool(),
@@ -249,8 +249,8 @@ impl Pair {
             right_counters: right_parts.counters.clone(),
             left: Outbound::new(left_parts),
             right: Inbound::new(right_parts),
-            left_published,
-            right_published,
+            left_writer,
+            right_writer,
             out,
             inn,
             handoff: HandOff::new(1),
