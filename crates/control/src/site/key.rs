@@ -17,6 +17,8 @@ pub(super) enum KeyTextError {
     OddDigits(usize),
     #[error("has a character at position {0} that is no hexadecimal digit")]
     NotHex(usize),
+    #[error("is all zeros, which is no key")]
+    Zeros,
 }
 
 /// Decodes hexadecimal digits, with or without `0x` in front, into wiped memory.
@@ -33,6 +35,9 @@ pub(super) fn decode_hex(text: &str) -> Result<SecretBytes, KeyTextError> {
     for pair in digits.chunks_exact(2) {
         let byte = pair.iter().fold(0, |byte: u8, digit| byte << 4 | nibble(*digit));
         bytes.push(byte);
+    }
+    if !bytes.is_empty() && bytes.iter().all(|byte| *byte == 0) {
+        return Err(KeyTextError::Zeros);
     }
     Ok(SecretBytes::from(bytes))
 }

@@ -24,6 +24,7 @@ mod recheck;
 mod rights;
 mod routes;
 mod trace;
+mod unusable;
 mod verdicts;
 mod width;
 
@@ -77,6 +78,7 @@ pub use live::Live;
 pub use metrics::Metrics;
 pub use open::open;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
+pub use unusable::{enter_namespace, unusable_here};
 pub use ports::{Socket, describe_wire, sockets};
 
 use crate::exit::{Stop, describe};

@@ -11,7 +11,7 @@ use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
 use convoy_crypto::Cpu;
-use convoy_host::{GenerationWatch, Netns, has_generation_id};
+use convoy_host::{GenerationWatch, has_generation_id};
 use scopeguard::ScopeGuard;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -19,8 +19,8 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Helper, Live, Metrics, describe_protection, describe_wire, load,
-    missing_addresses, missing_cpus, past_interface, plain_mtu, plan, unprotectable, wire_mtu,
+    Absent, Gateway, Helper, Live, Metrics, describe_protection, describe_wire, enter_namespace,
+    load, missing_addresses, past_interface, plain_mtu, plan, unusable_here, wire_mtu,
 };
 use crate::output;
 use crate::privileges::{self, Limits};
@@ -52,9 +52,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     }
     let (site, warnings) = load(&args.site)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    if let Some(namespace) = &site.namespace {
-        // First of all: threads started later inherit the namespace.
-        Netns::open(namespace)?.enter_process()?;
+    // First of all: threads started later inherit the namespace.
+    enter_namespace(&site)?;
+    let unusable = unusable_here(&site);
+    if !unusable.is_empty() {
+        let told: Vec<_> = unusable.iter().map(ToString::to_string).collect();
+        return Err(Stop::usage(told.join("\n")));
     }
     if args.dry_run {
         return dry_run(&site, args.json);
@@ -268,12 +271,6 @@ struct DryRun {
 }
 
 fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
-    if let Some(finding) = unprotectable(site) {
-        return Err(Stop::usage(finding.to_string()));
-    }
-    if let Some(missing) = missing_cpus(site).first() {
-        return Err(Stop::usage(missing.to_string()));
-    }
     for missing in missing_addresses(site) {
         tracing::warn!("{missing}");
     }
