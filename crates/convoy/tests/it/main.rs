@@ -27,7 +27,6 @@ mod reload;
 mod replay;
 mod standby;
 mod strongswan;
-mod stuck;
 mod tls_records;
 mod tunnels;
 mod unit;
