@@ -76,7 +76,7 @@ pub use leak_protection::{
 };
 pub use live::Live;
 pub use metrics::Metrics;
-pub use open::open;
+pub use open::{Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use unusable::{enter_namespace, unusable_here};
 pub use ports::{Socket, describe_wire, sockets};

@@ -1,10 +1,41 @@
 //! Ends leak protection that a gateway left which does not run.
 
 use convoy_control::site::Site;
-use convoy_host::LinkName;
+use convoy_host::{HostError, LinkName};
+use convoy_leak_protection::Config;
 
 use super::interfaces;
 use super::leak_protection::configured;
+use crate::exit::describe;
+
+/// A network namespace in which nothing was closed around a site's interface before a gateway starts.
+#[derive(Debug)]
+pub struct Unprotected(Option<Config>);
+
+impl Unprotected {
+    /// Looks whether that is so. Where it cannot be seen, an earlier run may have closed something.
+    ///
+    /// # Errors
+    /// [`HostError`](convoy_host::HostError) for an interface name that is none.
+    pub fn look(site: &Site) -> anyhow::Result<Self> {
+        let config = || Ok::<_, HostError>(configured(site, LinkName::new(site.plain.tun())?));
+        let is_free = convoy_leak_protection::stands(config()?).is_ok_and(|stands| !stands);
+        Ok(Self(if is_free { Some(config()?) } else { None }))
+    }
+
+    /// Opens what a start has closed that failed before the first packet. What an earlier run closed stays.
+    pub fn restore(self) {
+        let Some(config) = self.0 else { return };
+        match convoy_leak_protection::take_away(config) {
+            Ok(true) => tracing::warn!("the start failed: what it had closed is open again"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(
+                "a start that failed leaves networks closed: {}; `convoy open` opens them",
+                describe(&error.into())
+            ),
+        }
+    }
+}
 
 /// Takes away what a gateway that does not run left closed around its interface, or another one, and interfaces for
 /// SAs of daemons. Whether there was a packet filter.

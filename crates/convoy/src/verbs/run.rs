@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Helper, Live, Metrics, describe_protection, describe_wire, enter_namespace,
+    Absent, Gateway, Helper, Live, Metrics, Unprotected, describe_protection, describe_wire, enter_namespace,
     load, missing_addresses, past_interface, plain_mtu, plan, unusable_here, wire_mtu,
 };
 use crate::output;
@@ -80,13 +80,15 @@ enum Event {
 /// Time between two looks at the counters, from which rates are made.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Runs it; a start that failed leaves no interface that it has made.
+/// Runs it; a start that failed leaves no interface that it has made, and nothing closed that was open before.
 fn serve(site: Site, args: &RunArgs) -> anyhow::Result<Exit> {
     let absent = Absent::look(&site)?;
+    let unprotected = Unprotected::look(&site)?;
     let mut is_ready = false;
     let outcome = start_and_serve(site, args, &mut is_ready);
     if !is_ready {
         absent.restore();
+        unprotected.restore();
     }
     outcome
 }
