@@ -70,6 +70,12 @@ impl Sysctl {
         Self::conf(Family::V4, scope, "bc_forwarding")
     }
 
+    /// Seconds that IPsec waits for the keys of an SA that it asked for (`xfrm_acq_expires`).
+    #[must_use]
+    pub fn acquire_expires() -> Self {
+        Self("net/core/xfrm_acq_expires".to_owned())
+    }
+
     /// Switch of IPv6: off (1) or on (0).
     #[must_use]
     pub fn disable_ipv6(scope: &Scope) -> Self {

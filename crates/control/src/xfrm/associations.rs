@@ -16,7 +16,8 @@ use super::plane::Placed;
 use larval::{Kind, Larval};
 pub use spi_class::SpiClass;
 
-/// Seconds that a larval SA waits for its keys (`net.core.xfrm_acq_expires` of a kernel).
+/// Seconds that a larval SA waits for its keys where the host says nothing else: a kernel's own value of
+/// `net.core.xfrm_acq_expires`.
 pub const LARVAL_SECONDS: u64 = 30;
 /// Maximum number of SAs; a kernel's limit is its memory.
 const SAS_MAX: usize = 1 << 20;
@@ -30,6 +31,8 @@ pub struct Associations {
     by_spi: HashMap<(SaProtocol, Spi), Vec<u64>>,
     /// Larval SAs.
     larval: Larval,
+    /// Seconds that larval SAs to come wait for their keys; `None`: [`LARVAL_SECONDS`].
+    larval_seconds: Option<u64>,
     /// Number of the next SA.
     next: u64,
 }
@@ -76,6 +79,17 @@ impl Associations {
         Self { larval: Larval::for_workers(workers), ..Self::default() }
     }
 
+    /// Seconds that larval SAs wait for their keys.
+    #[must_use]
+    pub fn larval_seconds(&self) -> u64 {
+        self.larval_seconds.unwrap_or(LARVAL_SECONDS)
+    }
+
+    /// Has larval SAs to come wait for their keys so many seconds.
+    pub fn set_larval_seconds(&mut self, seconds: u64) {
+        self.larval_seconds = Some(seconds);
+    }
+
     /// Number of larval SAs that hold an SPI of a class, whose divisor is the number of workers.
     #[must_use]
     pub fn waiting_in(&self, class: SpiClass) -> usize {
@@ -97,7 +111,7 @@ impl Associations {
     ) -> Result<&Sa, Refusal> {
         let at = match self.acquire_of(request) {
             Some(at) => at,
-            None => self.store(Association::new(waiting(request, now), true))?,
+            None => self.store(Association::new(waiting(request, self.larval_seconds(), now), true))?,
         };
         let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
         if !has_spi {
@@ -358,8 +372,7 @@ impl Associations {
 
     /// Removes and returns larval SAs whose time is over at `now`.
     pub fn expire_larval(&mut self, now: u64) -> Vec<Sa> {
-        let Some(then) = now.checked_sub(LARVAL_SECONDS) else { return Vec::new() };
-        let all: Vec<u64> = self.larval.until(then).collect();
+        let all: Vec<u64> = self.larval.ended(now).collect();
         all.iter().filter_map(|at| self.take(*at)).map(|found| found.sa).collect()
     }
 
@@ -442,8 +455,8 @@ fn begun(mut sa: Sa, now: u64) -> Sa {
 }
 
 /// Larval SA before an SPI is found: it has no direction yet.
-fn waiting(request: &AllocSpi, now: u64) -> Sa {
-    Sa { direction: None, ..request.larval(None, LARVAL_SECONDS, now) }
+fn waiting(request: &AllocSpi, seconds: u64, now: u64) -> Sa {
+    Sa { direction: None, ..request.larval(None, seconds, now) }
 }
 
 #[cfg(test)]
@@ -523,6 +536,18 @@ mod tests {
         assert_eq!(gone.iter().map(|sa| sa.info.spi).collect::<Vec<_>>(), [Spi::new(256)]);
         assert_eq!(errno(sas.get(&key(256))), Some(Errno::ESRCH));
         assert_eq!(sas.len(), 1);
+    }
+
+    #[test]
+    fn larval_sas_end_by_the_time_that_was_set_when_they_came() {
+        let mut sas = Associations::default();
+        sas.allocate(&request(256, 1), 100, None, |_, _| 0).unwrap();
+        sas.set_larval_seconds(165);
+        let later = sas.allocate(&request(257, 1), 100, None, |_, _| 0).unwrap();
+        assert_eq!(later.info.limits.add_seconds.hard, 165);
+        assert_eq!(sas.expire_larval(100 + LARVAL_SECONDS).len(), 1);
+        assert!(sas.expire_larval(264).is_empty());
+        assert_eq!(sas.expire_larval(265).len(), 1);
     }
 
     /// A daemon that gets many SPIs for one peer before it brings any keys.

@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::xfrm::{
-    Answer, Carried, Client, CoverChange, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting,
-    Words,
+    Answer, Carried, Client, CoverChange, Earlier, Host, Keep, KeepError, Kernel, LARVAL_SECONDS,
+    Moment, Setting, Words,
 };
-use convoy_host::News;
+use convoy_host::{News, Sysctl};
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
 use convoy_ipsec::snapshot::Writer;
@@ -432,6 +432,12 @@ impl Host for ThisHost {
         let socket = UdpSocket::bind((any, 0)).ok()?;
         socket.connect((destination, 1)).ok()?;
         socket.local_addr().ok().map(|address| address.ip())
+    }
+
+    fn larval_seconds(&self) -> u64 {
+        // A kernel's own is 30; strongSwan sets 165.
+        let set = Sysctl::acquire_expires().read().ok().and_then(|text| text.parse().ok());
+        set.unwrap_or(LARVAL_SECONDS)
     }
 }
 

@@ -35,8 +35,8 @@ impl Kind {
 /// The numbers of larval SAs.
 #[derive(Debug, Default)]
 pub(super) struct Larval {
-    /// With the second in which each came.
-    by_time: BTreeSet<(u64, u64)>,
+    /// With the second in which each ends.
+    by_end: BTreeSet<(u64, u64)>,
     /// Of acquire events, by their number; the newest last.
     by_event: HashMap<u32, Vec<u64>>,
     /// SAs without an SPI, by kind, whatever their interface (`__find_acq_core`); the newest last.
@@ -72,7 +72,7 @@ impl Larval {
     }
 
     pub(super) fn insert(&mut self, at: u64, sa: &Sa) {
-        self.by_time.insert((sa.info.usage.add_time, at));
+        self.by_end.insert((end(sa), at));
         if sa.info.seq != 0 {
             insert_sorted(self.by_event.entry(sa.info.seq).or_default(), at);
         }
@@ -91,7 +91,7 @@ impl Larval {
 
     /// Forgets an SA, if it is here.
     pub(super) fn remove(&mut self, at: u64, sa: &Sa) {
-        if !self.by_time.remove(&(sa.info.usage.add_time, at)) {
+        if !self.by_end.remove(&(end(sa), at)) {
             return;
         }
         drop_from(&mut self.by_event, &sa.info.seq, at);
@@ -123,8 +123,13 @@ impl Larval {
         self.waiting.get(kind).into_iter().flatten().rev().copied()
     }
 
-    /// Numbers of the SAs that came in this second or before.
-    pub(super) fn until(&self, time: u64) -> impl Iterator<Item = u64> {
-        self.by_time.range(..=(time, u64::MAX)).map(|(_, at)| *at)
+    /// Numbers of the SAs whose time is over at `now`.
+    pub(super) fn ended(&self, now: u64) -> impl Iterator<Item = u64> {
+        self.by_end.range(..=(now, u64::MAX)).map(|(_, at)| *at)
     }
+}
+
+/// Second in which a larval SA ends.
+fn end(sa: &Sa) -> u64 {
+    sa.info.usage.add_time.saturating_add(sa.info.limits.add_seconds.hard)
 }

@@ -14,7 +14,7 @@ use convoy_xfrm::{
 use super::Kernel;
 use super::sas::describe;
 use crate::xfrm::plane::refresh;
-use crate::xfrm::{LARVAL_SECONDS, Moment};
+use crate::xfrm::Moment;
 
 /// Outcome of an event.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ impl Kernel {
 
     /// Ends larval SAs whose time is over, and returns the events of it. To be called about once a second.
     pub fn tick(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
+        // Daemons set it: IKE may wait for a person who types a password.
+        self.associations.set_larval_seconds(self.host.larval_seconds());
         let ended = self.associations.expire_larval(at.unix());
         ended.iter().filter_map(|sa| expiry(sa, true)).collect()
     }
@@ -133,7 +135,10 @@ impl Kernel {
             source,
             spi: template.spi,
             protocol: template.protocol,
-            limits: Limits { add_seconds: Limit { soft: 0, hard: LARVAL_SECONDS }, ..Limits::NONE },
+            limits: Limits {
+                add_seconds: Limit { soft: 0, hard: self.associations.larval_seconds() },
+                ..Limits::NONE
+            },
             usage: Usage { add_time: at.unix(), ..Usage::default() },
             failures: convoy_xfrm::Failures::default(),
             seq: self.acquires,

@@ -43,7 +43,7 @@ use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Reque
 
 use super::keep::Keep;
 use super::plane::{Plane, Setting};
-use super::{Answer, Associations, Client, Insertion, Moment, Policies};
+use super::{Answer, Associations, Client, Insertion, LARVAL_SECONDS, Moment, Policies};
 use crate::site::WorkerRule;
 
 pub use events::Told;
@@ -57,6 +57,11 @@ pub trait Host: Send {
 
     /// The address that this host's packets to another one have.
     fn source_for(&self, destination: IpAddr) -> Option<IpAddr>;
+
+    /// Seconds that larval SAs wait for their keys (`net.core.xfrm_acq_expires`).
+    fn larval_seconds(&self) -> u64 {
+        LARVAL_SECONDS
+    }
 }
 
 /// The interface of an SA or a policy in words, behind others.
