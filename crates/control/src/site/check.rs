@@ -575,9 +575,8 @@ fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
 /// lead this side's away. All addresses of a version are no network in this sense.
 fn sides_differ(policy: &policy::Draft, report: &mut Report<'_>) {
     let Some(built) = &policy.built else { return };
-    let is_everything = |addresses: &Addresses| {
-        matches!(addresses.prefixes().as_slice(), [all] if all.len() == 0)
-    };
+    let is_everything =
+        |addresses: &Addresses| matches!(addresses.prefixes().as_slice(), [all] if all.len() == 0);
     let both = built.local.iter().find(|local| built.remote.contains(local));
     if let Some(both) = both.filter(|both| !is_everything(both)) {
         report.error(

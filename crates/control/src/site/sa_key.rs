@@ -197,7 +197,9 @@ fn inline_key(field: Field<'_>, report: &mut Report<'_>) -> Option<At<SecretByte
 fn hex_help(error: &KeyTextError) -> &'static str {
     match error {
         KeyTextError::OddDigits(_) => "give two digits for each byte",
-        KeyTextError::Zeros => "write random digits, the same on both sides: `convoy init` makes some",
+        KeyTextError::Zeros => {
+            "write random digits, the same on both sides: `convoy init` makes some"
+        }
         KeyTextError::NotHex(_) => "use the digits 0-9 and a-f only, with or without 0x in front",
     }
 }

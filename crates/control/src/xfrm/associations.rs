@@ -111,7 +111,9 @@ impl Associations {
     ) -> Result<&Sa, Refusal> {
         let at = match self.acquire_of(request) {
             Some(at) => at,
-            None => self.store(Association::new(waiting(request, self.larval_seconds(), now), true))?,
+            None => {
+                self.store(Association::new(waiting(request, self.larval_seconds(), now), true))?
+            }
         };
         let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
         if !has_spi {

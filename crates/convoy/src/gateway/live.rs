@@ -369,8 +369,12 @@ impl server::Gateway for Live {
     fn trace(&self, question: Question) -> Result<Trace, String> {
         match &self.lock().gateway {
             Some(gateway) => {
+                let way = gateway.host_way(&question, flow(&question)?);
+                // A route may lead it into the interface of an `if_id`, which has policies of its own.
+                let entered = way.as_ref().and_then(|way| gateway.if_id_entered(way));
+                let question = Question { if_id: entered.unwrap_or(question.if_id), ..question };
                 let trace = trace(gateway.core().state(), gateway.kernel(), question, now())?;
-                Ok(match gateway.host_way(&question, flow(&question)?) {
+                Ok(match way {
                     Some(way) => trace.on(way),
                     None => trace,
                 })

@@ -78,8 +78,8 @@ pub use live::Live;
 pub use metrics::Metrics;
 pub use open::{Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
-pub use unusable::{enter_namespace, unusable_here};
 pub use ports::{Socket, describe_wire, sockets};
+pub use unusable::{enter_namespace, unusable_here};
 
 use crate::exit::{Stop, describe};
 
@@ -726,7 +726,16 @@ impl Gateway {
         }
         let picture = self.core.state().published().current();
         let protection = self.leaks.trace(&picture);
-        Some(trace::host_way(protection.as_ref(), &self.interface, question, flow))
+        let of_daemons = site.xfrm_interfaces().iter().map(|interface| interface.name.as_str());
+        let interfaces: Vec<_> = [self.interface.as_str()].into_iter().chain(of_daemons).collect();
+        Some(trace::host_way(protection.as_ref(), &interfaces, question, flow))
+    }
+
+    /// The identifier of the interface that a packet is routed into, if that is one of an `if_id`.
+    pub(super) fn if_id_entered(&self, way: &HostWay) -> Option<u32> {
+        let link = &way.route.as_ref()?.link;
+        let mut interfaces = self.core.state().site().xfrm_interfaces().iter();
+        interfaces.find(|interface| interface.name == *link).map(|interface| interface.if_id)
     }
 
     /// Keeps in mind that copies of this machine may go unnoticed, and why.

@@ -24,11 +24,14 @@ impl Protection<'_> {
     }
 }
 
-/// A packet that the gateway's plain interface has to do with.
+/// A packet that the gateway's TUN interfaces have to do with.
 struct Packet<'a> {
     question: &'a Question,
     flow: FlowKey,
+    /// The plain interface.
     interface: &'a str,
+    /// The interfaces of an `if_id`, which leak protection leaves to routes.
+    of_daemons: &'a [&'a str],
 }
 
 /// Origin of a packet, and whether it is for this host.
@@ -55,14 +58,16 @@ struct Judged {
 const UNPROTECTED: Judged =
     Judged { prefixes: Prefixes::Off, decision: Decision::Routed, dropped: Fate::Discarded };
 
-/// Way through the host of a packet that leaves by `interface`, or comes in in clear.
+/// Way through the host of a packet that leaves by one of the gateway's TUN interfaces, the plain one first, or comes in
+/// in clear.
 pub(super) fn host_way(
     protection: Option<&Protection<'_>>,
-    interface: &str,
+    interfaces: &[&str],
     question: &Question,
     flow: FlowKey,
 ) -> HostWay {
-    let packet = Packet { question, flow, interface };
+    let (interface, of_daemons) = interfaces.split_first().unwrap_or((&"", &[]));
+    let packet = Packet { question, flow, interface, of_daemons };
     let ends = Network::open().and_then(|mut network| packet.ends(&mut network, protection));
     let (ends, unseen) = match ends {
         Ok(ends) => (ends, None),
@@ -226,6 +231,7 @@ impl Packet<'_> {
     fn fate(&self, route: &RouteTo, decision: Decision) -> Fate {
         match decision {
             _ if route.link == self.interface => Fate::IntoTunnel,
+            _ if self.of_daemons.contains(&route.link.as_str()) => Fate::IntoTunnel,
             _ if route.local => Fate::ForHost,
             Decision::Protect => Fate::PastInterface,
             _ => Fate::InClear,

@@ -19,8 +19,9 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Helper, Live, Metrics, Unprotected, describe_protection, describe_wire, enter_namespace,
-    load, missing_addresses, past_interface, plain_mtu, plan, unusable_here, wire_mtu,
+    Absent, Gateway, Helper, Live, Metrics, Unprotected, describe_protection, describe_wire,
+    enter_namespace, load, missing_addresses, past_interface, plain_mtu, plan, unusable_here,
+    wire_mtu,
 };
 use crate::output;
 use crate::privileges::{self, Limits};

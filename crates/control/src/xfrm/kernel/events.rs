@@ -13,8 +13,8 @@ use convoy_xfrm::{
 
 use super::Kernel;
 use super::sas::describe;
-use crate::xfrm::plane::refresh;
 use crate::xfrm::Moment;
+use crate::xfrm::plane::refresh;
 
 /// Outcome of an event.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use convoy_host::{LinkName, Network};
 use convoy_lab::strongswan::{Child, Connection};
 use convoy_lab::{Capture, CaptureConfig, Family, Namespace};
-
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::world::{FAMILIES, LIMIT, Plane, World};
@@ -76,6 +76,15 @@ fn status(world: &World) -> String {
     text(&world.gateway(0).spawn(&mut command).unwrap().wait_with_output().unwrap().stdout)
 }
 
+/// The trace of a packet between the hosts; its interface is not given.
+fn trace(world: &World) -> serde_json::Value {
+    let [from, to] =
+        [&world.lab.a, &world.lab.b].map(|site| site.host_address(Family::V4).to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    command.arg("trace").arg(&world.sites[0]).args(["--from", &from, "--to", &to, "--json"]);
+    serde_json::from_str(&run(world.gateway(0), &mut command)).unwrap()
+}
+
 fn mtu(namespace: &Namespace, interface: &str) -> Option<u32> {
     let name = LinkName::new(interface).unwrap();
     namespace.run(|| Network::open().unwrap().link(&name).ok().map(|link| link.mtu)).unwrap()
@@ -107,6 +116,16 @@ fn routes_into_interfaces_choose_among_tunnels_for_everything() {
         let more = (sent(&world, child) - before.0, sent(&world, other) - before.1);
         // The kernel looks for IPv6 routers behind each interface by itself.
         assert!((8..12).contains(&more.0) && more.1 < 4, "{more:?}");
+        let traced = trace(&world);
+        let way =
+            (&traced["host"]["route"]["link"], &traced["host"]["fate"], &traced["packet"]["if_id"]);
+        let if_id = 42 + n;
+        assert_eq!(
+            way,
+            (&json!(format!("ipsec{n}")), &json!("into-tunnel"), &json!(if_id)),
+            "{traced}"
+        );
+        assert!(traced["sa"].is_object(), "{traced}");
     }
     // 1500 bytes without the outer IPv4 header, ESP's own, its IV and ICV, and the trailer.
     let until = Instant::now() + LIMIT;
