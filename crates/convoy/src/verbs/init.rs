@@ -39,9 +39,10 @@ pub struct InitArgs {
     /// Size of the AES keys in bits: 128, 192 or 256.
     #[arg(long, default_value_t = 128, value_name = "BITS")]
     pub key_bits: u16,
-    /// Carry ESP in UDP, as through a NAT.
+    /// Send ESP as IP protocol 50. Otherwise it is carried in UDP, which passes a NAT, and is faster over ordinary
+    /// sockets.
     #[arg(long)]
-    pub udp_encap: bool,
+    pub native: bool,
     /// Print what was written as JSON.
     #[arg(long)]
     pub json: bool,
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
         key_bits: KeyBits::from_bits(args.key_bits.into()).ok_or_else(|| {
             Stop::usage(format!("--key-bits {}: use 128, 192 or 256", args.key_bits))
         })?,
-        udp_encap: args.udp_encap,
+        udp_encap: !args.native,
         esn: true,
     };
     let files = pair(&options).and_then(|pair| pair.write(&args.folder)).map_err(|e| match e {
