@@ -66,28 +66,6 @@ impl Prefixes {
         }
     }
 
-    /// Takes over other policies of the site; what that changes, and whether answers of before may be wrong.
-    fn set(&mut self, next: SitePolicies) -> Result<(Differences, bool), LeakProtectionError> {
-        match (self, next) {
-            (Self::Networks { sets: own, covers }, SitePolicies::Networks(next)) => {
-                let after = next.covers();
-                let differences = sets::differences(covers, &after);
-                (*own, **covers) = (next, after);
-                Ok((differences, false))
-            }
-            (Self::Each { own, prefixes }, SitePolicies::Each { policies, .. }) => {
-                let [come, gone] = [policies.difference(own), own.difference(&policies)]
-                    .map(|some| some.copied().collect::<Vec<_>>());
-                *own = policies;
-                if come.is_empty() && gone.is_empty() {
-                    return Ok((Differences::default(), false));
-                }
-                Ok(prefixes.change(&come, &gone))
-            }
-            _ => Err(LeakProtectionError::AnotherKind),
-        }
-    }
-
     fn each(&self) -> Option<&PolicyPrefixes> {
         match self {
             Self::Networks { .. } => None,
@@ -159,13 +137,35 @@ impl LeakProtection {
     /// Has the site's own policies be these, in place of those before, in one step.
     ///
     /// # Errors
-    /// [`LeakProtectionError`]. The policies count all the same, and [`LeakProtection::repair`] tries again; what
-    /// packets may do is as it was, or as it was to be. With [`LeakProtectionError::AnotherKind`] nothing has changed.
+    /// [`LeakProtectionError`]. What packets may do is as it was, or as it was to be. Of [`SitePolicies::Networks`] those of
+    /// before are protected; of [`SitePolicies::Each`] the new ones count all the same, and [`LeakProtection::repair`] tries
+    /// again. With [`LeakProtectionError::AnotherKind`] nothing has changed.
     pub fn set(&mut self, own: impl Into<SitePolicies>) -> Result<Changed, LeakProtectionError> {
         let own = own.into();
         let routed = own.routed().clone();
-        let (differences, answers) = self.prefixes.set(own)?;
-        self.follow(&differences)?;
+        let answers = match (&mut self.prefixes, own) {
+            (Prefixes::Networks { sets, covers }, SitePolicies::Networks(next)) => {
+                let after = next.covers();
+                let differences = sets::differences(covers, &after);
+                self.standing.change(after.each_ref(), &differences)?;
+                (*sets, **covers) = (next, after);
+                false
+            }
+            (Prefixes::Each { own, prefixes }, SitePolicies::Each { policies, .. }) => {
+                let [come, gone] = [policies.difference(own), own.difference(&policies)]
+                    .map(|some| some.copied().collect::<Vec<_>>());
+                *own = policies;
+                match come.is_empty() && gone.is_empty() {
+                    true => false,
+                    false => {
+                        let (differences, answers) = prefixes.change(&come, &gone);
+                        self.follow(&differences)?;
+                        answers
+                    }
+                }
+            }
+            _ => return Err(LeakProtectionError::AnotherKind),
+        };
         self.standing.route(routed)?;
         Ok(Changed { answers: answers && self.asks() })
     }

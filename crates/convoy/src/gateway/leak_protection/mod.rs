@@ -224,7 +224,12 @@ impl LeakProtection {
         let Some(installed) = &mut self.installed else { return Ok(()) };
         let next = own_policies(site)?;
         let widened = installed.widen(next.protected());
-        self.changed(widened).or_else(|_| self.repair()).context("leak protection")
+        let widened = match self.changed(widened) {
+            // These policies count by now, and all is made anew.
+            Err(_) if self.serves_daemons() => self.repair(),
+            widened => widened,
+        };
+        widened.context("leak protection")
     }
 
     /// Has nothing answered from now on, and nothing believed that was answered before, until [`Self::narrow`], if these
