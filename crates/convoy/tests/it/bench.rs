@@ -300,7 +300,8 @@ fn without_dpdks_program_it_is_told_how_to_get_it() {
     let output = convoy(&["bench", "dpdk", "--program", "/nowhere/perf", "--quick", "--json"]);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("/nowhere/perf is not here") && error.contains("apt install dpdk"));
+    let is_told = error.contains("/nowhere/perf cannot be started (No such file or directory");
+    assert!(is_told && error.contains("apt install dpdk"), "{error}");
     let gateway = convoy(&["bench", "dpdk", "--secgw", "/nowhere/secgw", "--quick"]);
     let said = text(&gateway.stderr);
     assert!(gateway.status.code() == Some(2) && said.contains("interop/secgw/build.sh"), "{said}");

@@ -160,8 +160,8 @@ fn dropped(site: &std::path::Path, reason: &str) -> u64 {
     let drops = counts["drops"].as_array().cloned().unwrap_or_default();
     drops
         .iter()
-        .find(|drop| drop["name"] == reason)
-        .map_or(0, |drop| drop["value"].as_u64().unwrap())
+        .find(|drop| drop["reason"] == reason)
+        .map_or(0, |drop| drop["packets"].as_u64().unwrap())
 }
 
 /// Packets for all hosts of a far network, and packets whose source is no host's, are not forwarded (RFC 1812).

@@ -208,6 +208,7 @@ mod tests {
     fn to(pool: &mut Pool, destination: [u8; 4]) -> Burst {
         let mut packet = [0; 20];
         packet[0] = 0x45;
+        packet[12..16].copy_from_slice(&[10, 2, 0, 2]);
         packet[16..].copy_from_slice(&destination);
         let mut frame = pool.alloc().unwrap();
         frame.fill_from(&packet).unwrap();
