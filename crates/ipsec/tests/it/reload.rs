@@ -433,7 +433,7 @@ fn ten_thousand_policies_come_and_go_under_traffic_and_no_packet_is_lost() {
             }
         }
     });
-    assert_eq!(pair.left_writer.current().spd().len(), 1);
+    assert_eq!(writers[0].0.current().spd().len(), 1);
     for counters in [&pair.left_counters, &pair.right_counters] {
         assert_eq!(counters.drops.iter().map(|(_, n)| n).sum::<u64>(), 0);
     }
