@@ -1,6 +1,8 @@
 //! Printing results.
 
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -27,6 +29,18 @@ pub(crate) fn bytes(text: &[u8]) -> anyhow::Result<()> {
         }
         other => Ok(other?),
     }
+}
+
+/// Puts a whole text in the place of a file, or nothing: it is on the disk before it has the name.
+pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 /// Columns of text, each as wide as its widest cell; the first row is the heading.

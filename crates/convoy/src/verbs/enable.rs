@@ -155,11 +155,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     }
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder).with_context(why)?;
-    let new = path.with_extension("new");
-    fs::write(&new, text)
-        .and_then(|()| fs::rename(&new, path))
-        .inspect_err(|_| drop(fs::remove_file(&new)))
-        .with_context(why)
+    output::replace_file(path, text).with_context(why)
 }
 
 /// Refuses a file of this name that Convoy did not write.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, status, text};
+use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, dropped, status, text};
 use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, socket,
@@ -140,9 +140,7 @@ fn a_state_folder_that_is_emptied_under_a_gateway_is_told_and_not_used_again() {
     // What was leased before is used up, and no more.
     wait_for("the end of leased numbers", || {
         world.send(64);
-        let status = status(&world.site);
-        let drops = status["drops"].as_array().unwrap();
-        drops.iter().any(|drop| drop["reason"] == "lease-exhausted")
+        dropped(&status(&world.site), "lease-exhausted") > 0
     });
     gateway.kill();
     let said = world.refused(&world.site);
@@ -225,9 +223,7 @@ fn a_new_generation_of_the_machine_ends_all_sas_and_their_keys_for_good() {
     assert!(told.contains("resumed from a snapshot or cloned"), "{told}");
     wait_for("packets to be dropped", || {
         world.send(10);
-        let status = status(&world.site);
-        let drops = status["drops"].as_array().unwrap();
-        drops.iter().any(|drop| drop["reason"] == "no-sa")
+        dropped(&status(&world.site), "no-sa") > 0
     });
     // A reload with the same keys is refused, and one with others is not.
     let reload = || crate::common::convoy(&["reload", world.site.to_str().unwrap()]);

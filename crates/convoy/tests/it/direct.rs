@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Gateway, PATIENCE, Plan, PolicyText, Tunnel, can_make_namespaces, convoy, ip, site_of, status,
-    text,
+    Gateway, PATIENCE, Plan, PolicyText, Tunnel, can_make_namespaces, convoy, dropped, ip, site_of,
+    status, text,
 };
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{
@@ -154,16 +154,6 @@ fn xdp_sockets_forward_and_the_kernel_does_not() {
     forwards_itself("af_xdp");
 }
 
-/// Counts the drops of a gateway for a reason.
-fn dropped(site: &std::path::Path, reason: &str) -> u64 {
-    let counts = status(site);
-    let drops = counts["drops"].as_array().cloned().unwrap_or_default();
-    drops
-        .iter()
-        .find(|drop| drop["reason"] == reason)
-        .map_or(0, |drop| drop["packets"].as_u64().unwrap())
-}
-
 /// Packets for all hosts of a far network, and packets whose source is no host's, are not forwarded (RFC 1812).
 fn forwards_as_a_router(backend: &str) {
     if !can_make_namespaces() {
@@ -186,7 +176,7 @@ fn forwards_as_a_router(backend: &str) {
     // To all hosts of the far network, as its gateway knows that network.
     echo(None, [a, b, c, 255]);
     let begun = Instant::now();
-    while dropped(&sites[1], "not-forwardable") == 0 {
+    while dropped(&status(&sites[1]), "not-forwardable") == 0 {
         assert!(begun.elapsed() < PATIENCE, "{}", status(&sites[1]));
     }
     // Sources that no router forwards never enter the tunnel.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, Plan, status};
+use crate::common::{Gateway, Plan, dropped, status};
 use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -260,12 +260,6 @@ fn a_second_crash_soon_after_both_gateways_crashed_does_not_cut_the_tunnel() {
     // A lease has 2^20 numbers; what may be refused grows with how long a write takes.
     assert!(refused <= 200, "{refused} fresh packets were refused");
     drop((sender, a, b));
-}
-
-fn dropped(status: &serde_json::Value, reason: &str) -> u64 {
-    let drops = status["drops"].as_array().unwrap();
-    let row = drops.iter().find(|row| row["reason"] == reason);
-    row.map_or(0, |row| row["packets"].as_u64().unwrap())
 }
 
 /// Sends captured packets again as they were, from the namespace they came from.

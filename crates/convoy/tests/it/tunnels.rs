@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, PATIENCE, convoy, ip, preload, status, text};
+use crate::common::{Gateway, PATIENCE, convoy, dropped, ip, preload, status, text};
 use convoy_lab::traffic::{Ping, PingReport, TcpBulk, Watch};
 use convoy_lab::{Capture, CaptureConfig, End, Namespace, cable, wire_report};
 use tempfile::TempDir;
@@ -196,9 +196,7 @@ impl World {
     }
 
     fn dropped(&self, site: usize, reason: &str) -> u64 {
-        let status = status(&self.sites[site]);
-        let drops = status["drops"].as_array().unwrap().iter();
-        drops.filter(|drop| drop["reason"] == reason).map(|d| d["packets"].as_u64().unwrap()).sum()
+        dropped(&status(&self.sites[site]), reason)
     }
 
     /// Asks the hub what would become of an echo request from spoke 1.

@@ -1,6 +1,6 @@
 //! `convoy bench report`: the figures of the field's studies, measured again and drawn.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -224,15 +224,7 @@ impl<'a> Folder<'a> {
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path(name);
         let why = || format!("cannot write {}", path.display());
-        let new = path.with_extension("new");
-        let write = || {
-            use std::io::Write as _;
-            let mut file = File::create(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().inspect_err(|_| drop(fs::remove_file(&new))).with_context(why)
+        output::replace_file(&path, text).with_context(why)
     }
 }
 

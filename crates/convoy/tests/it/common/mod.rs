@@ -331,6 +331,13 @@ pub fn status(site: &Path) -> serde_json::Value {
         .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)))
 }
 
+/// Packets that a status says were dropped for a reason.
+pub fn dropped(status: &serde_json::Value, reason: &str) -> u64 {
+    let drops = status["drops"].as_array().unwrap();
+    let row = drops.iter().find(|row| row["reason"] == reason);
+    row.map_or(0, |row| row["packets"].as_u64().unwrap())
+}
+
 /// Largest segment that each end of a TCP connection between the hosts believes to fit, in bytes.
 pub fn segment_sizes(lab: &Topology) -> [u32; 2] {
     let to = lab.b.host_address(Family::V4);
