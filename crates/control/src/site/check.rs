@@ -571,10 +571,14 @@ fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
     convoy_wire::Prefix::host(at.value)
 }
 
-/// A network that a policy has on both sides: no packet shows on which side its addresses are, and a route would
-/// lead this side's away. All addresses of a version are no network in this sense.
+/// Refuses a protecting policy with the same network on both sides: no packet shows on which side its addresses
+/// are, and a route would lead this side's away. All addresses of a version are no network in this sense.
 fn sides_differ(policy: &policy::Draft, report: &mut Report<'_>) {
-    let Some(built) = &policy.built else { return };
+    let Some(built) =
+        policy.built.as_ref().filter(|it| matches!(it.action, Action::Protect { .. }))
+    else {
+        return;
+    };
     let is_everything =
         |addresses: &Addresses| matches!(addresses.prefixes().as_slice(), [all] if all.len() == 0);
     let both = built.local.iter().find(|local| built.remote.contains(local));
@@ -583,18 +587,6 @@ fn sides_differ(policy: &policy::Draft, report: &mut Report<'_>) {
             &policy.selector,
             format!("{both} is both `local` and `remote`"),
             "write the networks behind this gateway in `local`, and those behind the peer in `remote`",
-        );
-    }
-}
-
-/// A gateway has something to protect: policies of its own, or those of IKE daemons.
-pub(super) fn something_to_do(is_idle: bool, report: &mut Report<'_>) {
-    if is_idle {
-        let place = Place { span: 0..0, key: String::new() };
-        report.error(
-            &place,
-            "there is no [[policy]] and no [xfrm], so the gateway would protect nothing",
-            "add policies and their SAs, or [xfrm] for an IKE daemon; was the file cut off?",
         );
     }
 }

@@ -86,7 +86,6 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     width::ipv6_in_ipv6(&policies, &sas, wire.as_ref(), report);
     check::databases(plain_place.is_some(), wanted_spd.as_ref(), &policies, report);
     check::file_mode(path, &sas, report);
-    check::something_to_do(policies.is_empty() && !serves_daemons, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
         check::interfaces(plain, wire, place, report);
         check::bypass(&policies, plain, wire, leak_protection, report);

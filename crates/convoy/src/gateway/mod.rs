@@ -79,7 +79,7 @@ pub use metrics::Metrics;
 pub use open::{Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
-pub use unusable::{enter_namespace, unusable_here};
+pub use unusable::{enter_namespace, refuse, unusable, unusable_here};
 
 use crate::exit::{Stop, describe};
 
@@ -200,9 +200,7 @@ impl Gateway {
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
         let for_interfaces = interfaces::plan(&site, wire_mtu)?;
         let beside = plan::beside(&site, wire_mtu)?;
-        if let Some(finding) = unprotectable(&site) {
-            return Err(Stop::usage(finding.to_string()));
-        }
+        refuse(&unusable(&site))?;
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life of a gateway for daemons left closed stays so from here on.
@@ -380,7 +378,8 @@ impl Gateway {
             return Err(base::state_error(StateError::NeedsRestart(vec![what])));
         }
         self.core.state().check_reload(&site).map_err(base::state_error)?;
-        // Also checks the routes before anything changes.
+        // Before anything changes.
+        refuse(&unusable(&site))?;
         plan(&site, &self.interface, self.core.state().wire_mtu())?;
         let before = direct::local_addresses(self.core.state().site());
         let after = direct::local_addresses(&site);

@@ -20,8 +20,8 @@ use signal_hook::iterator::Signals;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
     Absent, Gateway, Helper, Live, Metrics, Unprotected, describe_protection, describe_wire,
-    enter_namespace, load, missing_addresses, past_interface, plain_mtu, plan, unusable_here,
-    wire_mtu,
+    enter_namespace, load, missing_addresses, past_interface, plain_mtu, plan, refuse,
+    unusable_here, wire_mtu,
 };
 use crate::output;
 use crate::privileges::{self, Limits};
@@ -55,11 +55,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     // First of all: threads started later inherit the namespace.
     enter_namespace(&site)?;
-    let unusable = unusable_here(&site);
-    if !unusable.is_empty() {
-        let told: Vec<_> = unusable.iter().map(ToString::to_string).collect();
-        return Err(Stop::usage(told.join("\n")));
-    }
+    refuse(&unusable_here(&site))?;
     if args.dry_run {
         return dry_run(&site, args.json);
     }

@@ -222,6 +222,10 @@ fn check_and_dry_run_agree() {
     assert_eq!((dry, checked), (Some(2), Some(2)), "{said}");
     assert_eq!(said.matches("would also catch the packets").count(), 2, "{said}");
     assert!(!said.contains(": good") && !said.contains(": usable"), "{said}");
+    let cut_off = good.find("[[sa]]").expect("SAs stand at the end");
+    let (dry, checked, said) = check(&good[..cut_off]);
+    assert_eq!((dry, checked), (Some(2), Some(2)), "{said}");
+    assert_eq!(said.matches("no [[policy]] and no [xfrm]").count(), 2, "{said}");
     let (dry, checked, said) = check(&good.replacen("count = 1", "count = 1\npin = [1023]", 1));
     // The file may be meant for another machine, so this is a warning to `check`.
     assert_eq!((dry, checked), (Some(2), Some(1)), "{said}");
