@@ -404,9 +404,16 @@ impl Core {
     pub fn workers_wait(&self) -> impl Fn(u64) -> bool + Send + Sync + 'static {
         let (stats, wake) = (self.stats().to_vec(), self.runtime.waker());
         move |generation| {
-            let begin = Instant::now();
+            let is_seen = || stats.iter().all(|stats| stats.has_seen(generation));
+            // Those that rest count before they are woken. They are woken all the same: packets that wait for the change
+            // go out at once, and what is not used any more is freed.
+            let is_done = is_seen();
             wake();
-            while stats.iter().any(|stats| stats.generation() < generation) {
+            if is_done {
+                return true;
+            }
+            let begin = Instant::now();
+            while !is_seen() {
                 if begin.elapsed() > WORKERS_LIMIT {
                     return false;
                 }
