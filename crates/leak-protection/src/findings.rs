@@ -186,7 +186,8 @@ impl fmt::Display for Finding {
                 };
                 write!(
                     f,
-                    "{key} is 0: only the host's own packets reach the tunnels; for others: {key} = 1"
+                    "{key} is 0, so this host forwards nothing and only its own packets reach the tunnels; to \
+                     forward packets of other hosts: {key} = 1"
                 )
             }
             Self::NoRouteToPeer { peer } => {
