@@ -192,7 +192,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
         "packets",
         "rate",
         "last",
-        "replay edge",
+        "highest number",
         "window",
         "replayed",
         "bad ICV",
@@ -418,9 +418,9 @@ fn drivers(all: &[&DriverStatus]) -> String {
 impl Text for DriverChange {
     fn text(&self) -> String {
         let moved = match self.sas_changed {
-            0 => "no SA has another driver than before".to_owned(),
-            1 => "1 SA has another driver than before".to_owned(),
-            many => format!("{many} SAs have another driver than before"),
+            0 => "no SA changed its driver".to_owned(),
+            1 => "1 SA changed its driver".to_owned(),
+            many => format!("{many} SAs changed their driver"),
         };
         format!("{}{moved}\n", drivers(&[&self.driver]))
     }

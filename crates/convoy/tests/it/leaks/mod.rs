@@ -197,7 +197,7 @@ fn no_route_rule_or_socket_leads_past_the_tunnel() {
         (&"protected".into(), &Value::Null)
     );
     assert!(
-        words.contains("near to far, protected whole") && words.contains("dev tun0 (table 254)"),
+        words.contains("local to remote, all protected") && words.contains("dev tun0 (table 254)"),
         "{words}"
     );
     ip(gateway, &format!("route add 10.2.0.0/25 via {via}"));
@@ -591,7 +591,7 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
         (&"in-clear".into(), &"free".into())
     );
     assert_eq!(told["reason"], Value::Null);
-    assert!(words.contains("comes in by lan; near to far, mixed: the kernel asks"), "{words}");
+    assert!(words.contains("comes in by lan; local to remote, partly bypassed: the kernel requests a verdict"), "{words}");
     let (told, words) = trace(&world, &far, &["--proto", "tcp", "--dport", "9"]);
     let host = &told["host"];
     assert_eq!(
@@ -663,9 +663,9 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
     // Without a way back nobody knows where it comes in.
     let (told, words) = trace_between(&world, &far, &near, &back);
     assert_eq!(told_of(&told)[3], "", "{words}");
-    assert!(words.contains("comes in by an interface that is not known; far to near"), "{words}");
+    assert!(words.contains("comes in by an interface that is not known; remote to local"), "{words}");
     let (told, words) = trace_between(&world, &own, &far, &["--proto", "udp", "--dport", "9"]);
-    assert!(words.contains("sent by the host itself; near to far, mixed"), "{words}");
+    assert!(words.contains("sent by the host itself; local to remote, partly bypassed"), "{words}");
     assert_eq!(
         (&told["host"]["is_own"], &told["host"]["fate"]),
         (&true.into(), &"no-route".into())
@@ -675,7 +675,7 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
     assert_eq!(output.status.code(), Some(1), "{}", a.log());
     let words = text(&output.stdout);
     assert!(
-        words.contains("far to near, in clear, mixed") && words.contains("dropped: it comes in"),
+        words.contains("remote to local, in clear, partly bypassed") && words.contains("dropped: it comes in"),
         "{words}"
     );
 }
