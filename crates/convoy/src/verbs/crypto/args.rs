@@ -37,12 +37,12 @@ pub struct CryptoArgs {
     /// Command to a running gateway.
     #[command(subcommand)]
     pub of_gateway: Option<CryptoVerb>,
-    /// Only the drivers of this algorithm, or the driver of this name.
+    /// Show only the drivers of this algorithm, or the driver of this name.
     pub name: Option<String>,
-    /// Counts of the OpenSSL provider in this file.
+    /// Show the counts of the OpenSSL provider in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     pub provider_stats: Option<PathBuf>,
-    /// With --provider-stats: make the file, empty and for its owner alone (mode 0600), before a process counts.
+    /// With --provider-stats: make the file, empty and with mode 0600, before a process counts.
     #[arg(long, requires = "provider_stats", conflicts_with_all = ["json", "pid"])]
     pub create: bool,
     /// With --create: the user that the processes have when they load the provider, by name or number.
@@ -59,7 +59,7 @@ pub struct CryptoArgs {
 /// Commands of `convoy crypto` to a running gateway.
 #[derive(Debug, Subcommand)]
 pub enum CryptoVerb {
-    /// The drivers of a running gateway, with the SAs that have them, and packets.
+    /// Show the drivers of a running gateway, with their SAs and packets.
     Show(AskArgs),
     /// Change a driver's priority, or switch it off and on again, on a running gateway; no packet is lost.
     #[command(after_help = SET_DRIVER)]
@@ -87,13 +87,13 @@ pub struct SetDriverArgs {
     /// The gateway to change.
     #[command(flatten)]
     pub target: Target,
-    /// Its priority: of the drivers of one algorithm, the highest is used.
+    /// Priority of the driver: of the drivers of one algorithm, the highest is used.
     #[arg(long, value_name = "NUMBER", group = "setting")]
     pub priority: Option<u16>,
-    /// Use it again.
+    /// Switch the driver on again.
     #[arg(long, group = "setting")]
     pub on: bool,
-    /// Do not use it any more.
+    /// Switch the driver off.
     #[arg(long, group = "setting")]
     pub off: bool,
     /// Print as JSON.
