@@ -128,12 +128,12 @@ fn worker_table(workers: &[WorkerStatus]) -> String {
 
 fn question_table(questions: &Questions) -> String {
     let mut table = Table::new(&[
-        "questions",
-        "asked",
+        "verdicts",
+        "requested",
         "in clear",
         "protected",
         "dropped",
-        "unanswered",
+        "not given",
         "queue full",
         "unread",
     ]);
@@ -311,7 +311,7 @@ impl Text for PolicyReport {
             vec!["policy", "priority", "action", "local", "remote", "protocol", "SA out", "SA in"];
         titles.extend(["sent", "received", "last packet"]);
         let asked = self.policies.iter().any(|policy| policy.asked_out + policy.asked_in > 0);
-        titles.extend(asked.then_some(["asked out", "asked in"]).into_iter().flatten());
+        titles.extend(asked.then_some(["verdicts out", "verdicts in"]).into_iter().flatten());
         // Most gateways have one database only.
         let several = self.policies.iter().any(|policy| policy.spd.is_some());
         titles.extend(several.then_some("database"));

@@ -46,14 +46,14 @@ pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'st
         }
         DropReason::TransportAddress => {
             "an SA in transport mode carries packets between its own two addresses only: use tunnel mode, or \
-             have the IKE daemon negotiate anew if a NAT gave the peer another address"
+             make the IKE daemon negotiate again if a NAT gave the peer another address"
         }
         DropReason::RoutingLoop => {
             "add a route to the peer past the interface: its own packets must not be routed into it"
         }
         DropReason::UnknownSpi => {
-            "no SA here receives this SPI: compare `convoy sa` on both sides, and have the IKE daemons \
-             negotiate anew if they disagree"
+            "no SA of this gateway has this SPI: compare `convoy sa` on both sides, and make the IKE daemons \
+             negotiate again if they disagree"
         }
         DropReason::InnerPolicyMismatch => {
             "what arrives through an SA must be covered by a policy of that SA: compare the selectors on \

@@ -201,12 +201,12 @@ fn socket(path: &Path, is_answered: bool) -> Check {
         Ok(_) if !is_answered => Check::problem(
             ABOUT,
             format!(
-                "{place} is left over, no gateway answers: start one with `convoy run SITE.toml`"
+                "{place} is left over, and no gateway answers: start one with `convoy run SITE.toml`"
             ),
         ),
         Ok(_) => Check::ok(ABOUT, format!("{place}")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_answered => {
-            Check::note(ABOUT, format!("{place} is not there, as no gateway runs"))
+            Check::note(ABOUT, format!("{place} does not exist, because no gateway runs"))
         }
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             Check::note(ABOUT, format!("{place} cannot be read: {error}"))

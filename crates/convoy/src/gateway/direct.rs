@@ -355,8 +355,8 @@ impl Follower {
         if !news.any() && !is_round {
             return Ok(());
         }
-        let link = self.network.link_by_index(self.interface.index)?.context("is gone")?;
-        let mac = link.mac.context("has no link address any more")?;
+        let link = self.network.link_by_index(self.interface.index)?.context("it was removed")?;
+        let mac = link.mac.context("it has no link address any more")?;
         if news.links {
             self.taken.follow(&mut self.network, mac)?;
         }
