@@ -35,9 +35,13 @@ pub fn describe(snapshot: &Snapshot, spd: SpdId, event: &Event) -> (Level, Strin
             let policy =
                 name_of(snapshot, spd, flow).map_or_else(String::new, |name| format!(" {name}"));
             let (from, to) = (flow.src_addr(), flow.dst_addr());
-            (Level::Warning, format!(
-                "policy{policy} has no SA for a packet from {from} to {to}: add one to the site file and \
-                 reload"))
+            (
+                Level::Warning,
+                format!(
+                    "policy{policy} has no SA for a packet from {from} to {to}: add one to the site file and \
+                 reload"
+                ),
+            )
         }
         Event::Mapping { sa, from } => {
             let sa = label(snapshot, sa);

@@ -63,7 +63,8 @@ pub enum LeakProtectionError {
     AnotherKind,
     /// Answers that flows remember cannot be cleared.
     #[error(
-        "cannot clear verdicts of earlier policies from the table of connections (nf_conntrack_netlink): {0}")]
+        "cannot clear verdicts of earlier policies from the table of connections (nf_conntrack_netlink): {0}"
+    )]
     Flows(#[source] Refusal),
     /// The rules that lead to routing tables were refused.
     #[error("cannot {doing} the ip rules of leak protection: {refusal}")]

@@ -398,9 +398,11 @@ mod tests {
         look.routed_into_tun.insert("192.0.2.2".parse().unwrap());
         assert_eq!(
             words(&look, &["192.0.2.2/32"]),
-            ["the reverse path filter of wire0 is strict, and the route back to the peer 192.0.2.2 leads into the \
+            [
+                "the reverse path filter of wire0 is strict, and the route back to the peer 192.0.2.2 leads into the \
               tunnel (protected: 192.0.2.2/32), so the kernel drops what the peer sends; make the filter loose: \
-              net.ipv4.conf.wire0.rp_filter = 2"]
+              net.ipv4.conf.wire0.rp_filter = 2"
+            ]
         );
         // Marks lead back.
         assert_eq!(findings(&look, &config(Lead::ByMark), &[net("192.0.2.2/32")]), []);

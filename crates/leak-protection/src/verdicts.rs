@@ -234,7 +234,8 @@ impl Desk {
                     if !core::mem::replace(&mut has_failed, true) {
                         tracing::error!(
                             "leak protection: verdict requests cannot be answered, and new flows are dropped: \
-                             {error}");
+                             {error}"
+                        );
                     }
                     // The queues are free only without it, and what was asked and not answered would stay there.
                     if listener.take().is_none() {

@@ -402,7 +402,8 @@ impl Worker {
                 let worker = self.id.0;
                 tracing::error!(
                     "worker {worker}: the crypto engine did not return {held} requests at the end; their \
-                     packets are lost");
+                     packets are lost"
+                );
                 return;
             }
             std::thread::sleep(LOOK_AGAIN);

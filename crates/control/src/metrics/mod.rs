@@ -195,12 +195,8 @@ fn gateway(page: &mut Page, inputs: &Figures) {
     )
     .sample(&[("limit", "soft")], soft)
     .sample(&[("limit", "hard")], hard);
-    page.family(
-        "convoy_acquires_total",
-        Kind::Counter,
-        "Requests of workers for an SA on demand.",
-    )
-    .sample(&[], acquires);
+    page.family("convoy_acquires_total", Kind::Counter, "Requests of workers for an SA on demand.")
+        .sample(&[], acquires);
     page.family(
         "convoy_mappings_total",
         Kind::Counter,
@@ -317,11 +313,8 @@ fn tunnels(page: &mut Page, inputs: &Figures) {
         let Wanted { reqid, if_id, local, remote } = *wanted;
         up.entry(Tunnel { is_daemons: true, reqid, if_id, local, remote }).or_insert(false);
     }
-    let mut family = page.family(
-        "convoy_tunnel_up",
-        Kind::Gauge,
-        "1 if a tunnel has an outbound SA, 0 if not.",
-    );
+    let mut family =
+        page.family("convoy_tunnel_up", Kind::Gauge, "1 if a tunnel has an outbound SA, 0 if not.");
     for (tunnel, is_up) in &up {
         family.sample(&Labels::new(tunnel).all(), u8::from(*is_up));
     }

@@ -166,7 +166,9 @@ impl fmt::Display for Prefixes {
             Self::Whole => "local to remote, all protected",
             Self::Mixed => "local to remote, partly bypassed: the kernel requests a verdict",
             Self::WholeInbound => "remote to local, in clear",
-            Self::MixedInbound => "remote to local, in clear, partly bypassed: the kernel requests a verdict",
+            Self::MixedInbound => {
+                "remote to local, in clear, partly bypassed: the kernel requests a verdict"
+            }
             Self::Admitted => "remote to local, in clear, as outer packets of tunnels are",
         })
     }

@@ -88,9 +88,14 @@ fn sweep() {
     };
     match convoy_lab::sweep() {
         Ok(left) if left.is_empty() => {}
-        Ok(left) => eprintln!("convoy demo: removed what a killed demonstration left: {}", names(left)),
+        Ok(left) => {
+            eprintln!("convoy demo: removed what a killed demonstration left: {}", names(left))
+        }
         Err(error) => {
-            eprintln!("convoy demo: cannot remove {}, which a killed demonstration left: {error}", names(convoy_lab::leftovers()))
+            eprintln!(
+                "convoy demo: cannot remove {}, which a killed demonstration left: {error}",
+                names(convoy_lab::leftovers())
+            )
         }
     }
 }

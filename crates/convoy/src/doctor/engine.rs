@@ -34,9 +34,7 @@ pub(super) fn look(status: &Status) -> Option<Check> {
     } else if losses > 0 {
         Check::note(
             ABOUT,
-            format!(
-                "{name} was lost {losses} times and is back; workers did its work meanwhile"
-            ),
+            format!("{name} was lost {losses} times and is back; workers did its work meanwhile"),
         )
     } else {
         Check::ok(ABOUT, format!("{name} has done {} packets", count("engine.jobs")))

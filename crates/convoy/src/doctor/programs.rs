@@ -194,9 +194,7 @@ fn socket(path: &Path, is_answered: bool) -> Check {
         }
         Ok(status) if status.permissions().mode() & 0o007 != 0 => Check::problem(
             ABOUT,
-            format!(
-                "all users can write to {place}, and so make SAs: `chmod 0600 {place}`"
-            ),
+            format!("all users can write to {place}, and so make SAs: `chmod 0600 {place}`"),
         ),
         Ok(_) if !is_answered => Check::problem(
             ABOUT,
@@ -364,7 +362,10 @@ mod tests {
         fs::write(root.path().join("net/udp"), text).unwrap();
         let stranger = [daemon(7, "charon", Some(false), 77)];
         let found = ports(root.path(), &stranger, 4500);
-        assert_eq!(found[0], Check::note("UDP ports", "500 is in use; only root can see by which process"));
+        assert_eq!(
+            found[0],
+            Check::note("UDP ports", "500 is in use; only root can see by which process")
+        );
         assert!(found[1].level == Level::Problem && found[1].found.contains("charon (pid 7)"));
         let led = [daemon(7, "charon", Some(true), 77), daemon(8, "convoy", Some(false), 77)];
         let found = ports(root.path(), &led, 4500);

@@ -46,7 +46,8 @@ impl Addresses {
         let is_back = |address| wanted.contains(address) && !gone.contains_key(address);
         for (address, sa) in self.gone.iter().filter(|(address, _)| is_back(*address)) {
             tracing::info!(
-                "{address}, the local address of SA '{sa}', is an address of this host again");
+                "{address}, the local address of SA '{sa}', is an address of this host again"
+            );
         }
         self.gone = gone;
     }
@@ -115,9 +116,8 @@ pub(super) struct HostAddresses {
 impl HostAddresses {
     pub(super) fn new(site: &Site) -> Self {
         let network = Network::open().map(Mutex::new);
-        let network =
-            network.inspect_err(|error| tracing::warn!(
-                "cannot read the addresses of this host: {error}"));
+        let network = network
+            .inspect_err(|error| tracing::warn!("cannot read the addresses of this host: {error}"));
         Self { interface: site.wire.interface.clone(), network: network.ok() }
     }
 

@@ -160,7 +160,9 @@ impl Daemons {
         let generation = self.kernel.generation();
         if generation != before && !core.wait_for_workers(generation) {
             tracing::error!(
-                "workers have not taken over a change by {} in time: a worker may be stuck", client.command);
+                "workers have not taken over a change by {} in time: a worker may be stuck",
+                client.command
+            );
         }
         Ok(carried)
     }
@@ -253,11 +255,19 @@ impl Daemons {
                 "the socket is bound to {local}, but ESP in UDP arrives at port {} (wire.udp_port)",
                 site.wire.udp_port
             );
-            tracing::warn!("cannot share the UDP socket of {} (pid {}): {text}", client.command, client.pid);
+            tracing::warn!(
+                "cannot share the UDP socket of {} (pid {}): {text}",
+                client.command,
+                client.pid
+            );
             return Err(Refusal::new(Errno::EINVAL, text));
         }
         if let Err(error) = helper.make_shareable(socket.as_fd()) {
-            tracing::warn!("cannot share the UDP socket of {} (pid {}): {error}", client.command, client.pid);
+            tracing::warn!(
+                "cannot share the UDP socket of {} (pid {}): {error}",
+                client.command,
+                client.pid
+            );
             return Err(refusal(error));
         }
         let is_new = !self.shared.contains_key(&local);
@@ -269,14 +279,22 @@ impl Daemons {
         }
         let Some(shared) = self.shared.get_mut(&local) else { return Ok(()) };
         if let Err(error) = shared.steering.give(socket.as_fd()) {
-            tracing::warn!("cannot share the UDP socket of {} (pid {}): {error}", client.command, client.pid);
+            tracing::warn!(
+                "cannot share the UDP socket of {} (pid {}): {error}",
+                client.command,
+                client.pid
+            );
             // Sockets beside nobody's would keep IKE from whoever binds there.
             if is_new && let Some(gone) = self.shared.remove(&local) {
                 let _ = gone.beside.map(|id| self.wiring.remove(id, LET_GO));
             }
             return Err(refusal(error));
         }
-        tracing::info!("{} (pid {}) shares its UDP socket {local} with the gateway", client.command, client.pid);
+        tracing::info!(
+            "{} (pid {}) shares its UDP socket {local} with the gateway",
+            client.command,
+            client.pid
+        );
         Ok(())
     }
 
@@ -310,7 +328,9 @@ impl Daemons {
         match self.interfaces.follow(site, &rooms) {
             Ok(()) => self.fitted = generation,
             Err(error) => tracing::error!(
-                "cannot set the MTUs of interfaces of [[xfrm.interface]]: {}", describe(&error)),
+                "cannot set the MTUs of interfaces of [[xfrm.interface]]: {}",
+                describe(&error)
+            ),
         }
         rooms.get(&0).copied()
     }
@@ -318,8 +338,9 @@ impl Daemons {
     /// Faults of what daemons made, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let kept = self.kernel.keep_failure();
-        let kept = kept.map(|why| format!(
-            "SAs of IKE daemons cannot be recorded, so they end with the gateway: {why}"));
+        let kept = kept.map(|why| {
+            format!("SAs of IKE daemons cannot be recorded, so they end with the gateway: {why}")
+        });
         self.missing.iter().cloned().chain(kept)
     }
 
@@ -329,7 +350,9 @@ impl Daemons {
         shared.retain(|local, shared| {
             shared.alone = if shared.steering.has_daemon() { 0 } else { shared.alone + 1 };
             let Some(id) = shared.beside.filter(|_| shared.alone > ALONE_MAX) else { return true };
-            tracing::info!("UDP socket {local} is not shared any more: its IKE daemon has closed it");
+            tracing::info!(
+                "UDP socket {local} is not shared any more: its IKE daemon has closed it"
+            );
             // What is not closed by now is closed later.
             let _ = wiring.remove(id, LET_GO);
             false
@@ -349,7 +372,8 @@ pub(super) fn open_keep(xfrm: &Xfrm) -> anyhow::Result<Option<Keep>> {
         Ok(keep) => Ok(Some(keep)),
         Err(error @ KeepError::NotInMemory(_)) if !is_asked_for => {
             tracing::warn!(
-                "SAs of IKE daemons end with the gateway, because they cannot be recorded: {error}");
+                "SAs of IKE daemons end with the gateway, because they cannot be recorded: {error}"
+            );
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -388,7 +412,8 @@ fn restore(
     let generation = kernel.generation();
     if generation != 0 && !core.wait_for_workers(generation) {
         tracing::error!(
-            "workers have not taken over the restored SAs in time: a worker may be stuck");
+            "workers have not taken over the restored SAs in time: a worker may be stuck"
+        );
     }
     if restored.earlier == Earlier::Damaged {
         tracing::error!(

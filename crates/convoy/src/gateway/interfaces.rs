@@ -118,8 +118,7 @@ pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
     let present = present(site)?;
     let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
     let gone = names.filter(|name| !present.contains(*name));
-    let say =
-        |name| format!("interface {name} was removed: restart the gateway to make it again");
+    let say = |name| format!("interface {name} was removed: restart the gateway to make it again");
     Ok(gone.map(say).collect())
 }
 
@@ -198,7 +197,10 @@ impl Absent {
         let is_there = |name: &&String| links.iter().any(|link| link.name == **name);
         for name in self.0.iter().filter(is_there) {
             if let Err(error) = remove_one(name) {
-                tracing::warn!("cannot remove an interface after a failed start: {}", describe(&error));
+                tracing::warn!(
+                    "cannot remove an interface after a failed start: {}",
+                    describe(&error)
+                );
             }
         }
     }

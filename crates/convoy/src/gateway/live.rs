@@ -195,7 +195,8 @@ impl Live {
                 Ok(GenerationEvent::Copy) => {}
                 Ok(GenerationEvent::Unavailable(why)) => {
                     tracing::warn!(
-                        "snapshots and clones of this machine may not be detected any more: {why}");
+                        "snapshots and clones of this machine may not be detected any more: {why}"
+                    );
                     note(&watch);
                     continue;
                 }
@@ -263,7 +264,10 @@ impl Live {
         // Whoever asked is told as well, but the log is what remains.
         match &done {
             Ok(report) => tracing::info!("{}", report.text().trim_end().replace('\n', "; ")),
-            Err(error) => tracing::error!("the site file was not reloaded, and nothing changed: {}", describe(error)),
+            Err(error) => tracing::error!(
+                "the site file was not reloaded, and nothing changed: {}",
+                describe(error)
+            ),
         }
         done
     }
@@ -433,7 +437,9 @@ impl xfrm::Service for Live {
         let AppliedRequest { answer, generation } = applied;
         if generation.is_some_and(|generation| !(self.wait_for_workers)(generation)) {
             tracing::error!(
-                "workers have not taken over a change by {} in time: a worker may be stuck", client.command);
+                "workers have not taken over a change by {} in time: a worker may be stuck",
+                client.command
+            );
         }
         Ok(answer)
     }

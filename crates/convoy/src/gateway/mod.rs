@@ -154,7 +154,10 @@ fn applied(to_stay: &[&Plan], plan: &Plan) -> Result<Applied, HostError> {
 /// Stops the workers of a start that failed. Why it failed is the caller's to tell, and not what follows from that.
 fn stop_after_failure(core: Core) {
     if let Err(error) = core.stop() {
-        tracing::warn!("cannot end the workers in order after a failed start: {}", describe(&error));
+        tracing::warn!(
+            "cannot end the workers in order after a failed start: {}",
+            describe(&error)
+        );
     }
 }
 
@@ -290,7 +293,10 @@ impl Gateway {
     fn with_routes(self) -> anyhow::Result<Self> {
         let mut this = scopeguard::guard(self, Self::stop_after_failure);
         if let Err(error) = this.fit_segments(true) {
-            tracing::warn!("cannot clamp the MSS of TCP connections to the MTU of tunnels: {}", describe(&error));
+            tracing::warn!(
+                "cannot clamp the MSS of TCP connections to the MTU of tunnels: {}",
+                describe(&error)
+            );
         }
         this.lay_routes()?;
         this.follow_sources(true);
@@ -390,8 +396,9 @@ impl Gateway {
         let mut widened = scopeguard::guard(&mut *self, Self::narrow_leaks);
         widened.leaks.widen(&site)?;
         // First those of both, so that no packet is lost on the way.
-        widened.serve(&(&before | &after)).context(
-            "cannot receive packets to the local addresses of SAs")?;
+        widened
+            .serve(&(&before | &after))
+            .context("cannot receive packets to the local addresses of SAs")?;
         widened.leaks.void_answers(&site)?;
         // Policies of the new site decide about nothing that the host is to pass on.
         if site.plain.between_tunnels == BetweenTunnels::Host {
@@ -400,7 +407,9 @@ impl Gateway {
         let report = widened.core.reload(site).map_err(|error| {
             if let Err(error) = widened.serve(&before) {
                 tracing::warn!(
-                    "the gateway still receives packets to addresses of the refused site: {}", describe(&error));
+                    "the gateway still receives packets to addresses of the refused site: {}",
+                    describe(&error)
+                );
             }
             base::state_error(error)
         })?;
@@ -408,7 +417,9 @@ impl Gateway {
         drop(widened);
         if let Err(error) = self.serve(&after) {
             tracing::warn!(
-                "the gateway still receives packets to addresses that no SA has any more: {}", describe(&error));
+                "the gateway still receives packets to addresses that no SA has any more: {}",
+                describe(&error)
+            );
         }
         if let Err(error) = self.lay_routes() {
             tracing::error!("cannot lay the routes into {}: {}", self.interface, describe(&error));
@@ -471,7 +482,8 @@ impl Gateway {
         let state = self.core.state();
         if !self.core.wait_for_workers(state.generation()) {
             tracing::error!(
-                "workers have not taken over the policies of the site in time: a worker may be stuck");
+                "workers have not taken over the policies of the site in time: a worker may be stuck"
+            );
         }
         self.leaks.narrow(state.site());
     }
@@ -589,8 +601,9 @@ impl Gateway {
         shareable.map_err(|error| Refusal::new(Errno::EINVAL, error.to_string()))?;
         self.open_late_ports();
         match self.late.waits_for(at) {
-            true => Err(Refusal::new(EADDRINUSE, format!(
-                "UDP port {at} is in use by another process"))),
+            true => {
+                Err(Refusal::new(EADDRINUSE, format!("UDP port {at} is in use by another process")))
+            }
             false => Ok(()),
         }
     }
@@ -802,13 +815,18 @@ impl Gateway {
     fn lay_missing_routes(&mut self) {
         let missing = match missing_routes(&self.interface, self.routes.keys()) {
             Ok(missing) => missing,
-            Err(error) => return tracing::warn!("cannot read the routes into {}: {error}", self.interface),
+            Err(error) => {
+                return tracing::warn!("cannot read the routes into {}: {error}", self.interface);
+            }
         };
         for network in missing {
             match self.add_route(network) {
                 Ok(()) => tracing::warn!(
-                    "the route to {network} was removed by another process; added again"),
-                Err(error) => tracing::error!("cannot add the route to {network} again: {}", describe(&error)),
+                    "the route to {network} was removed by another process; added again"
+                ),
+                Err(error) => {
+                    tracing::error!("cannot add the route to {network} again: {}", describe(&error))
+                }
             }
         }
     }

@@ -28,7 +28,8 @@ impl Unprotected {
         let Some(config) = self.0 else { return };
         match convoy_leak_protection::take_away(config) {
             Ok(true) => tracing::warn!(
-                "the start failed: removed the leak protection that it had installed"),
+                "the start failed: removed the leak protection that it had installed"
+            ),
             Ok(false) => {}
             Err(error) => tracing::warn!(
                 "the start failed, and the leak protection that it installed cannot be removed: {}; `convoy \

@@ -80,8 +80,8 @@ impl Widths {
         if trouble.is_some() {
             self.look_again();
         }
-        self.trouble.tell(trouble.map(|words| format!(
-            "cannot follow the MTUs of interfaces: {words}")));
+        self.trouble
+            .tell(trouble.map(|words| format!("cannot follow the MTUs of interfaces: {words}")));
     }
 
     /// Largest outer packet in bytes on the way to the peers, if interfaces have changed their MTUs
@@ -128,11 +128,7 @@ impl Widths {
                     "MTU of interface {name} is {mtu} bytes now, but the gateway's frames hold {room}: larger \
                      packets that arrive are lost{}",
                     // Beyond this, no start helps.
-                    if room < self.room.into() {
-                        ""
-                    } else {
-                        " until the gateway is restarted"
-                    },
+                    if room < self.room.into() { "" } else { " until the gateway is restarted" },
                 );
             }
         }

@@ -15,9 +15,8 @@ pub(super) fn keep_needed(site: &Site, files: Option<&Ruleset>) -> anyhow::Resul
         // Without it, the next memory that is asked for would be refused.
         keep |= CapabilitySet::IPC_LOCK;
     }
-    rights::keep_only(keep.bits(), files).context(
-        "cannot drop the capabilities that a running gateway does not need",
-    )?;
+    rights::keep_only(keep.bits(), files)
+        .context("cannot drop the capabilities that a running gateway does not need")?;
     let names: Vec<_> = keep.iter_names().map(|(name, _)| name).collect();
     tracing::debug!("capabilities that the gateway keeps, if it had them: {}", names.join(", "));
     Ok(())

@@ -74,8 +74,9 @@ fn compile(
     these: SeccompAction,
     others: SeccompAction,
 ) -> anyhow::Result<BpfProgram> {
-    let family = std::env::consts::ARCH.try_into().context(
-        "there is no filter for this family of processors")?;
+    let family = std::env::consts::ARCH
+        .try_into()
+        .context("there is no filter for this family of processors")?;
     let filter = SeccompFilter::new(rules, others, these, family);
     filter.and_then(BpfProgram::try_from).context("cannot make the filter")
 }

@@ -75,7 +75,10 @@ pub(super) fn print(answer: &(impl Serialize + Text), as_json: bool) -> anyhow::
 
 /// The gateway answered something that was not asked for: another version, most likely.
 pub(super) fn unexpected(client: &Client) -> anyhow::Error {
-    anyhow::anyhow!("the gateway at {} gives the answer to another request", client.path().display())
+    anyhow::anyhow!(
+        "the gateway at {} gives the answer to another request",
+        client.path().display()
+    )
 }
 
 #[cfg(test)]

@@ -171,7 +171,8 @@ fn wait(live: &Live, mut metrics: Option<&mut Metrics>, happened: &mpsc::Receive
 }
 
 fn listen_to_signals(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot listen to signals")?;
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot listen to signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             let event = if signal == SIGHUP { Event::Reload } else { Event::End };
@@ -293,7 +294,8 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
     }
     if site.plain.backend == Backend::Host {
         changes.push(format!(
-            "clamp the MSS of TCP connections through {interface} to its MTU (nf_tables)"));
+            "clamp the MSS of TCP connections through {interface} to its MTU (nf_tables)"
+        ));
     }
     changes.extend(describe_protection(site));
     for interface in site.xfrm_interfaces() {

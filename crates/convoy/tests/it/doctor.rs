@@ -112,7 +112,10 @@ time.sleep(60)' > port & trap 'kill $!' EXIT
     let ports = said(&held, "UDP ports");
     assert_eq!(ports.len(), 2);
     assert_eq!(ports[0].1, "500 is free");
-    assert!(ports[1].0 == "problem" && ports[1].1.contains("4500 is in use by python3"), "{ports:?}");
+    assert!(
+        ports[1].0 == "problem" && ports[1].1.contains("4500 is in use by python3"),
+        "{ports:?}"
+    );
     assert_eq!(held.status.code(), Some(1));
 }
 

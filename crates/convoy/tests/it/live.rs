@@ -556,8 +556,7 @@ fn a_udp_port_that_somebody_holds_stops_no_gateway() {
     let a = Gateway::start(&lab.a.gateway, &site);
     let b = Gateway::start(&lab.b.gateway, &site_b);
     let reasons = || status(&site)["health"]["reasons"].clone();
-    let held =
-        "packets of SAs with UDP encapsulation are dropped: UDP port 198.51.100.1:4500 is in use by";
+    let held = "packets of SAs with UDP encapsulation are dropped: UDP port 198.51.100.1:4500 is in use by";
     let reason = reasons()[0].as_str().unwrap().to_owned();
     assert!(reason.starts_with(held) && reason.contains("uid 65534"), "{reason}");
     assert_eq!(status(&site)["health"]["level"], "warning");

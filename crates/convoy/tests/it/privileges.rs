@@ -350,7 +350,11 @@ fn share_with_another_user(folder: &Path, start: impl FnOnce(&Topology) -> Gatew
     input.write_all(b"\n").unwrap();
     let owner = lines.next().map(Result::unwrap);
     assert_eq!(owner.as_deref(), Some("0"), "{}", gateway.log());
-    assert!(gateway.log().contains("shares its UDP socket 0.0.0.0:4500 with the gateway"), "{}", gateway.log());
+    assert!(
+        gateway.log().contains("shares its UDP socket 0.0.0.0:4500 with the gateway"),
+        "{}",
+        gateway.log()
+    );
     drop(input);
     assert!(daemon.wait().unwrap().success());
     assert!(gateway.terminate().success());

@@ -106,7 +106,8 @@ fn a_passive_node_sends_nothing_and_needs_no_rekey_when_the_address_comes() {
     let template = format!("tmpl src {SHARED} dst {PEER} proto esp reqid 1 mode tunnel");
     node.ip_xfrm(&format!("policy add src 10.1.0.0/24 dst 10.2.0.0/24 dir out {template}"));
     node.wait_for("the source", |told| {
-        told.contains("198.51.100.9 is not an address of this host") && !told.contains("no policy names it")
+        told.contains("198.51.100.9 is not an address of this host")
+            && !told.contains("no policy names it")
     });
     assert_eq!(node.send(), 0);
     let drops = status(&node.site)["drops"].to_string();

@@ -101,7 +101,9 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
             return Ok(made);
         }
         // Ours would not be its last queue, so it would stay.
-        network.delete(index).map_err(refused("delete a tun device that another process attached to"))?;
+        network
+            .delete(index)
+            .map_err(refused("delete a tun device that another process attached to"))?;
     }
     Err(IoError::Setup { step: JOINED, source: Error::from(ErrorKind::ResourceBusy) })
 }

@@ -40,7 +40,8 @@ impl Keep {
         }
         if let Err(error) = self.journal.put(Kind::Closed, 0, &[]) {
             tracing::error!(
-                "cannot record in the state folder of [xfrm] that networks stay blocked: {error}");
+                "cannot record in the state folder of [xfrm] that networks stay blocked: {error}"
+            );
         }
     }
 
@@ -49,7 +50,8 @@ impl Keep {
         if let Err(error) = self.journal.remove(kind, id) {
             tracing::error!(
                 "cannot remove {kind} {id} from the state folder of [xfrm], and the next start restores it: \
-                 {error}");
+                 {error}"
+            );
         }
     }
 }

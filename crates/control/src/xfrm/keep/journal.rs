@@ -268,7 +268,9 @@ impl Journal {
         let old = self.entries.insert((kind, id), place);
         if let Err(error) = self.tidy(old) {
             // What came later counts, whatever is left of what was before.
-            tracing::error!("cannot wipe a removed record from the state folder of [xfrm]: {error}");
+            tracing::error!(
+                "cannot wipe a removed record from the state folder of [xfrm]: {error}"
+            );
         }
         Ok(())
     }

@@ -68,7 +68,8 @@ impl Keeper {
         if let Err(error) = self.0.shared.lock().numbers.retire(kept) {
             // What was written last bounds its numbers as well.
             tracing::error!(
-                "cannot write the last sequence numbers of a removed SA to the state folder of [xfrm]: {error}");
+                "cannot write the last sequence numbers of a removed SA to the state folder of [xfrm]: {error}"
+            );
         }
     }
 
@@ -138,7 +139,8 @@ impl Shared {
                      dropped once the leased numbers are used up: {error}"
                 ),
                 (Some(_), None) => tracing::info!(
-                    "sequence numbers of SAs are written to the state folder of [xfrm] again"),
+                    "sequence numbers of SAs are written to the state folder of [xfrm] again"
+                ),
                 _ => {}
             }
             state.failure = failure;

@@ -171,7 +171,8 @@ impl Kernel {
             }
             Err(refusal) => {
                 tracing::error!(
-                    "{what} is outbound, cannot be installed so, and was removed: {refusal}");
+                    "{what} is outbound, cannot be installed so, and was removed: {refusal}"
+                );
                 lost
             }
         }

@@ -69,7 +69,10 @@ impl Kernel {
         if let Some(placed) = &found.placed {
             refresh(&mut found.sa, placed, at);
         }
-        tracing::info!("{} reached a soft limit; IKE daemons are told to replace it", describe(&found.sa));
+        tracing::info!(
+            "{} reached a soft limit; IKE daemons are told to replace it",
+            describe(&found.sa)
+        );
         expiry(&found.sa, false)
             .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))
     }
@@ -107,7 +110,9 @@ impl Kernel {
         let mapping = Mapping { sa: found.sa.key(), reqid: info.reqid, old, new: from, others };
         if found.mapped.replace((from, at.unix())).is_none_or(|(before, _)| before != from) {
             tracing::info!(
-                "packets of {} now come from {from} instead of {old}; IKE daemons are told", describe(&found.sa));
+                "packets of {} now come from {from} instead of {old}; IKE daemons are told",
+                describe(&found.sa)
+            );
         }
         let message = Reply::Mapping(Box::new(mapping)).build(TO_ALL);
         message.map_or(Told::Nothing, |message| Told::Daemons(Group::Mapping, message))
@@ -172,7 +177,9 @@ impl Kernel {
             return Told::Nothing;
         }
         tracing::info!(
-            "a packet from {from} to {to} needs an SA (reqid {}); IKE daemons are asked for one", info.reqid);
+            "a packet from {from} to {to} needs an SA (reqid {}); IKE daemons are asked for one",
+            info.reqid
+        );
         let message = Reply::Acquire(Box::new(acquire)).build(TO_ALL);
         message.map_or(Told::Nothing, |message| Told::Daemons(Group::Acquire, message))
     }

@@ -101,7 +101,8 @@ impl Kernel {
     ) -> Result<(), Option<(Group, Datagram)>> {
         let Some(Reply::NewSa(mut sa)) = reply(found) else {
             tracing::error!(
-                "an SA of the previous run could not be restored: this version cannot read it");
+                "an SA of the previous run could not be restored: this version cannot read it"
+            );
             return Err(None);
         };
         let lost = |sa: &Sa, why: &str| {

@@ -530,8 +530,9 @@ impl Plane {
                     is_other |= self.placement.finish(change, &mut self.groups, &mut draft);
                 }
                 // Less than there is has room, and a database is there as long as its policies.
-                Err(refusal) => tracing::error!(
-                    "a removed policy stays in force in workers: {refusal}"),
+                Err(refusal) => {
+                    tracing::error!("a removed policy stays in force in workers: {refusal}")
+                }
             }
         }
         if is_other {

@@ -352,7 +352,10 @@ impl Play<'_> {
             let report = report?;
             let flow =
                 if direction == Direction::Forward { report.forward } else { report.backward };
-            ensure!(flow.broken == 0 && flow.received > 0, "a TCP stream broke, or nothing arrived");
+            ensure!(
+                flow.broken == 0 && flow.received > 0,
+                "a TCP stream broke, or nothing arrived"
+            );
             total += flow.bits_per_second();
             slowest = flow.bits_per_second().min(slowest);
         }

@@ -8,8 +8,9 @@ use convoy_leak_protection::{Config, LeakProtection, PrefixSets, Repaired, inter
 pub(super) fn tell_interferences(config: &Config, asks: bool) {
     match interferences(config, asks) {
         Ok(found) => found.iter().for_each(|it| tracing::warn!("{it}")),
-        Err(error) => tracing::warn!(
-            "cannot look for packet filter rules that use the same marks: {error}"),
+        Err(error) => {
+            tracing::warn!("cannot look for packet filter rules that use the same marks: {error}")
+        }
     }
 }
 

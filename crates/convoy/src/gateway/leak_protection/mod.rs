@@ -104,7 +104,9 @@ impl LeakProtection {
             // What an earlier life held is to be let go, as the file says.
             match convoy_leak_protection::take_away(config.clone()) {
                 Err(error) if !error.is_denied() => {
-                    tracing::warn!("cannot remove the leak protection of the previous run: {error}");
+                    tracing::warn!(
+                        "cannot remove the leak protection of the previous run: {error}"
+                    );
                 }
                 _ => {}
             }
@@ -258,10 +260,14 @@ impl LeakProtection {
             let forgotten = self.forget();
             if let Err(error) = changed.and(forgotten) {
                 let what = match self.must_forget {
-                    true => "flows still pass in clear by verdicts of earlier policies; the gateway tries \
-                             again",
-                    false => "leak protection still covers more than the site file says; the gateway tries \
-                              again",
+                    true => {
+                        "flows still pass in clear by verdicts of earlier policies; the gateway tries \
+                             again"
+                    }
+                    false => {
+                        "leak protection still covers more than the site file says; the gateway tries \
+                              again"
+                    }
                 };
                 tracing::error!("{what}: {error}");
                 self.note_failure();

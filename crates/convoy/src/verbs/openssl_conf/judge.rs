@@ -77,8 +77,7 @@ impl<'a> Judge<'a> {
     fn is_section(&mut self, entry: &Entry) -> bool {
         let is_there = self.conf.section(&entry.value).next().is_some();
         if !is_there {
-            let what =
-                format!("{} names [{}], which is empty or missing", entry.name, entry.value);
+            let what = format!("{} names [{}], which is empty or missing", entry.name, entry.value);
             self.error(Some(entry), what, "write that section, or correct the name");
         }
         is_there
@@ -282,7 +281,8 @@ impl<'a> Judge<'a> {
             let is_noise = |c: char| c.is_whitespace() || c == '"' || c == '\'';
             let term = term.replace(is_noise, "").to_ascii_lowercase();
             if term == format!("provider={PROVIDER}") {
-                let what = format!("{term} is strict: algorithms that {PROVIDER} lacks are missing");
+                let what =
+                    format!("{term} is strict: algorithms that {PROVIDER} lacks are missing");
                 self.error(Some(properties), what, format!("write {wish}, with a question mark"));
                 return;
             }
@@ -397,7 +397,12 @@ mod tests {
             ("[ours]\nmodule", "[ours]\nmodule =\nx", 11, "names no library"),
             ("convoy = ours", "base = ours", 7, "OpenSSL's own"),
             ("[ours]\n", "[ours]\noffer = most\n", 11, "does not load with it"),
-            ("convoy = ours", "more = none\nconvoy = ours", 7, "that are listed after it are not loaded"),
+            (
+                "convoy = ours",
+                "more = none\nconvoy = ours",
+                7,
+                "that are listed after it are not loaded",
+            ),
             ("[ours]\n", "[ours]\nsoft_load = maybe\n", 11, "error from OpenSSL 3.3 on"),
             (
                 "[list]\n",

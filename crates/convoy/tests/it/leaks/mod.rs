@@ -161,7 +161,10 @@ fn stays_closed(change: impl Fn(String) -> String) {
             false => {
                 assert!(a.terminate().success());
                 let log = fs::read_to_string(world.sites[0].with_extension("log")).unwrap();
-                assert!(log.contains("leak protection stays installed") && log.contains("convoy open"), "{log}");
+                assert!(
+                    log.contains("leak protection stays installed") && log.contains("convoy open"),
+                    "{log}"
+                );
             }
         }
         nothing_in_clear(&world.wire());
@@ -171,7 +174,10 @@ fn stays_closed(change: impl Fn(String) -> String) {
         drop(b);
     }
     let log = fs::read_to_string(world.sites[0].with_extension("log")).unwrap();
-    assert!(!log.contains("stay blocked since the previous run"), "its own policies name all: {log}");
+    assert!(
+        !log.contains("stay blocked since the previous run"),
+        "its own policies name all: {log}"
+    );
     world.open(0);
     assert!(world.wire().clear >= 5);
     let rest = ip(&world.lab.a.gateway, "route show table all");
@@ -362,7 +368,8 @@ fn another_interface_or_kind_of_gateway_leaves_nothing_of_the_earlier_one() {
     let a = Gateway::start(gateway, site);
     let said = a.log();
     assert!(
-        said.contains("leak protection of interface tun0 is installed") && said.contains("--interface tun0"),
+        said.contains("leak protection of interface tun0 is installed")
+            && said.contains("--interface tun0"),
         "{said}"
     );
     a.kill();
@@ -591,7 +598,12 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
         (&"in-clear".into(), &"free".into())
     );
     assert_eq!(told["reason"], Value::Null);
-    assert!(words.contains("comes in by lan; local to remote, partly bypassed: the kernel requests a verdict"), "{words}");
+    assert!(
+        words.contains(
+            "comes in by lan; local to remote, partly bypassed: the kernel requests a verdict"
+        ),
+        "{words}"
+    );
     let (told, words) = trace(&world, &far, &["--proto", "tcp", "--dport", "9"]);
     let host = &told["host"];
     assert_eq!(
@@ -663,7 +675,10 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
     // Without a way back nobody knows where it comes in.
     let (told, words) = trace_between(&world, &far, &near, &back);
     assert_eq!(told_of(&told)[3], "", "{words}");
-    assert!(words.contains("comes in by an interface that is not known; remote to local"), "{words}");
+    assert!(
+        words.contains("comes in by an interface that is not known; remote to local"),
+        "{words}"
+    );
     let (told, words) = trace_between(&world, &own, &far, &["--proto", "udp", "--dport", "9"]);
     assert!(words.contains("sent by the host itself; local to remote, partly bypassed"), "{words}");
     assert_eq!(
@@ -675,7 +690,8 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
     assert_eq!(output.status.code(), Some(1), "{}", a.log());
     let words = text(&output.stdout);
     assert!(
-        words.contains("remote to local, in clear, partly bypassed") && words.contains("dropped: it comes in"),
+        words.contains("remote to local, in clear, partly bypassed")
+            && words.contains("dropped: it comes in"),
         "{words}"
     );
 }
@@ -745,7 +761,11 @@ fn passes_a_port(change: impl Fn(String) -> String, said: &str) {
     assert!(caller.is_answered(&world));
     a.kill();
     assert!(caller.is_answered(&world));
-    assert!(doctor(&world).contains("drops protected packets, because no gateway answers"), "{}", doctor(&world));
+    assert!(
+        doctor(&world).contains("drops protected packets, because no gateway answers"),
+        "{}",
+        doctor(&world)
+    );
     let another = Caller::new(&world);
     nothing_in_clear(&wire(&|| {
         assert!(!another.is_answered(&world));
