@@ -98,14 +98,14 @@ pub enum Interference {
 
 impl fmt::Display for Interference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let other = "choose bits that nobody else uses, in [marks] of the site file";
+        let other = "choose unused bits in [marks] of the site file";
         match self {
             Self::WritesMark { chain, bits, key } => {
                 let outcome = match *key {
                     "exempt" => {
-                        "packets of others may leave in clear, and the gateway's own be dropped"
+                        "packets of other programs may leave in clear, and the gateway's own may be dropped"
                     }
-                    _ => "packets are dropped, or go another way than policies say",
+                    _ => "packets are dropped, or routed otherwise than policies say",
                 };
                 write!(
                     f,
@@ -116,16 +116,18 @@ impl fmt::Display for Interference {
             }
             Self::WritesFlow { chain, bits } => write!(
                 f,
-                "a rule in {} writes bits {bits:#010x} of flows' marks, which are marks.flows of Convoy: packets are \
-                 asked about again and again, or go another way than policies say; {other}",
+                "a rule in {} writes bits {bits:#010x} of flows' marks, which are marks.flows of Convoy: the \
+                 kernel requests verdicts again and again, or packets are routed otherwise than policies say; \
+                 {other}",
                 Shown(chain)
             ),
             Self::SelectsMark { family, priority, mark: (value, mask), bits, key } => {
                 let family = if *family == Family::V4 { 4 } else { 6 };
                 write!(
                     f,
-                    "ip -{family} rule {priority} selects packets by fwmark {value:#x}/{mask:#x}, of which {bits:#010x} \
-                     are marks.{key} of Convoy: it takes packets for others' that Convoy marked; {other}"
+                    "ip -{family} rule {priority} selects packets by fwmark {value:#x}/{mask:#x}, of which \
+                     {bits:#010x} are marks.{key} of Convoy: it also selects packets that Convoy marked; \
+                     {other}"
                 )
             }
             Self::FlowTable { table } => write!(
@@ -136,21 +138,21 @@ impl fmt::Display for Interference {
             ),
             Self::Untracked { chain } => write!(
                 f,
-                "a rule in {} keeps packets from being tracked: where the kernel asks about them, it asks about each \
-                 one; have the rule leave out networks that policies are for",
+                "a rule in {} excludes packets from connection tracking (notrack): the kernel then requests a \
+                 verdict for each packet, not for each flow; exclude the networks of policies from that rule",
                 Shown(chain)
             ),
             Self::AsksForIpsec { chain, tun } => write!(
                 f,
-                "a rule in {} asks for the kernel's own IPsec (meta ipsec, rt ipsec, -m policy), which packets of Convoy's \
-                 tunnels never had: it does not mean these; beside it, name what tunnels bring by iifname \"{tun}\" \
-                 (-i {tun}) and what they take by oifname \"{tun}\" (-o {tun})",
+                "a rule in {} matches packets of the kernel's own IPsec (meta ipsec, rt ipsec, -m policy), and \
+                 never those of Convoy's tunnels; add a rule with iifname \"{tun}\" (-i {tun}) for packets out \
+                 of tunnels, and one with oifname \"{tun}\" (-o {tun}) for packets into tunnels",
                 Shown(chain)
             ),
             Self::NotUnderstood { rules } => write!(
                 f,
-                "{rules} rules of the packet filter are not understood: look in `nft list ruleset` for those that \
-                 write marks"
+                "{rules} rules of the packet filter could not be parsed: look in `nft list ruleset` for those \
+                 that write marks"
             ),
         }
     }
@@ -355,7 +357,7 @@ mod tests {
         let found: Vec<_> = of_ruleset(&ruleset, &NONE, false).into_iter().collect();
         assert_eq!(found, [Interference::NotUnderstood { rules: 3 }]);
         assert!(
-            found[0].to_string().starts_with("3 rules of the packet filter are not understood")
+            found[0].to_string().starts_with("3 rules of the packet filter could not be parsed")
         );
     }
 

@@ -406,7 +406,10 @@ impl Worker {
             }
             if now().0 >= until {
                 let worker = self.id.0;
-                tracing::error!("worker {worker}: {held} requests are lost with a crypto engine");
+                tracing::error!(
+                    "worker {worker}: the crypto engine did not return {held} requests at the end; their \
+                     packets are lost"
+                );
                 return;
             }
             std::thread::sleep(LOOK_AGAIN);

@@ -79,14 +79,13 @@ const WANTS: [(DropReason, Traffic, &str); 10] = [
     (
         DropReason::AcquireTimeout,
         Traffic::Outbound,
-        "packets wait in vain for an SA: whoever is to make SAs on demand brings none; the log names \
-         the policy",
+        "packets that waited for an SA are dropped: no SA is made on demand; the log names the policy",
     ),
     (
         DropReason::AcquireFull,
         Traffic::Outbound,
-        "more packets wait for an SA than there is room for: whoever is to make SAs on demand brings \
-         none; the log names the policy",
+        "packets are dropped because too many wait for an SA: no SA is made on demand; the log names the \
+         policy",
     ),
     (
         DropReason::BypassImpossible,
@@ -98,13 +97,13 @@ const WANTS: [(DropReason, Traffic, &str); 10] = [
     (
         DropReason::RingFull,
         Traffic::Either,
-        "a worker does not keep up with what others hand to it: spread the SAs over more workers \
-         (`worker` in [[sa]]), or give each worker a CPU of its own (`pin` in [workers])",
+        "a worker does not keep up with the packets that other workers hand to it: spread the SAs over more \
+         workers (`worker` in [[sa]]), or give each worker a CPU of its own (`pin` in [workers])",
     ),
     (
         DropReason::NoFrame,
         Traffic::Either,
-        "packets are dropped for want of frames: too many are under way at once",
+        "packets are dropped because all frames are in use: too many packets are under way at once",
     ),
     (
         DropReason::EngineRejected,
@@ -125,14 +124,14 @@ const WANTS: [(DropReason, Traffic, &str); 10] = [
 const REFUSALS: [(DropReason, &str); 3] = [
     (
         DropReason::BadIcv,
-        "packets arrive whose ICV is wrong: the peer's key differs, or its numbers lie far below our \
-         replay window (was its state folder put back?), or somebody forges",
+        "packets arrive with a wrong ICV: the peer's key differs, its sequence numbers lie far below the \
+         replay window (was its state folder restored from a copy?), or packets are forged",
     ),
     (
         DropReason::TooOld,
-        "packets arrive whose sequence numbers are too old: a crash of this gateway explains some \
-         (they pass again once the peer's numbers are beyond the replay edge); else the peer has begun \
-         anew with an old key, and both need a new one, or somebody replays",
+        "packets arrive whose sequence numbers are too old: after a crash of this gateway some are expected, \
+         until the peer's numbers are above the highest accepted number; otherwise the peer restarted with an \
+         old key, and both sides need a new one, or packets are replayed",
     ),
     (
         DropReason::EncapMismatch,
@@ -145,14 +144,14 @@ const REFUSALS: [(DropReason, &str); 3] = [
 const LEAK_CAUSES: [(&str, &str); 2] = [
     (
         "leak-protection.past-interface",
-        "leak protection drops packets that policies protect, as they would leave by another way than the TUN interface: \
-         a route or an ip rule leads them there, or a rule of the packet filter takes their mark or gives them another \
-         source; `convoy doctor` looks for it, `convoy trace` tells of one packet",
+        "leak protection drops packets that policies protect, because they would leave past the TUN interface: \
+         a route or an ip rule leads them there, or a rule of the packet filter clears their mark or changes \
+         their source; `convoy doctor` looks for it, `convoy trace` follows one packet",
     ),
     (
         "leak-protection.question-overflows",
-        "leak protection drops packets of new flows, as the kernel asks about more than the gateway answers: somebody \
-         floods, or policies pass a part of wide networks in clear",
+        "leak protection drops packets of new flows, because the kernel requests more verdicts than the \
+         gateway can give: there is a flood of new flows, or policies bypass a part of large networks",
     ),
 ];
 

@@ -144,10 +144,10 @@ impl Confinement {
         };
         let files = match (&self.landlock, &self.no_landlock) {
             (Some(version), _) => {
-                format!("no files but those of the site may be used (Landlock {version})")
+                format!("file access is limited to the files of the site (Landlock {version})")
             }
-            (None, Some(why)) => format!("all files of its user may be used: {why}"),
-            (None, None) => "all files of its user may be used".to_owned(),
+            (None, Some(why)) => format!("file access is not limited: {why}"),
+            (None, None) => "file access is not limited".to_owned(),
         };
         format!("{calls}; {files}")
     }

@@ -176,12 +176,12 @@ fn worker_table(workers: &[WorkerStatus]) -> String {
 
 fn question_table(questions: &Questions) -> String {
     let mut table = Table::new(&[
-        "questions",
-        "asked",
+        "verdicts",
+        "requested",
         "in clear",
         "protected",
         "dropped",
-        "unanswered",
+        "not given",
         "queue full",
         "unread",
     ]);
@@ -240,7 +240,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
         "packets",
         "rate",
         "last",
-        "replay edge",
+        "highest number",
         "window",
         "replayed",
         "bad ICV",
@@ -359,7 +359,7 @@ impl Text for PolicyReport {
             vec!["policy", "priority", "action", "local", "remote", "protocol", "SA out", "SA in"];
         titles.extend(["sent", "received", "last packet"]);
         let asked = self.policies.iter().any(|policy| policy.asked_out + policy.asked_in > 0);
-        titles.extend(asked.then_some(["asked out", "asked in"]).into_iter().flatten());
+        titles.extend(asked.then_some(["verdicts out", "verdicts in"]).into_iter().flatten());
         // Most gateways have one database only.
         let several = self.policies.iter().any(|policy| policy.spd.is_some());
         titles.extend(several.then_some("database"));
@@ -466,9 +466,9 @@ fn drivers(all: &[&DriverStatus]) -> String {
 impl Text for DriverChange {
     fn text(&self) -> String {
         let moved = match self.sas_changed {
-            0 => "no SA has another driver than before".to_owned(),
-            1 => "1 SA has another driver than before".to_owned(),
-            many => format!("{many} SAs have another driver than before"),
+            0 => "no SA changed its driver".to_owned(),
+            1 => "1 SA changed its driver".to_owned(),
+            many => format!("{many} SAs changed their driver"),
         };
         format!("{}{moved}\n", drivers(&[&self.driver]))
     }

@@ -50,7 +50,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
 }
 
 fn unseen(about: &'static str, error: &HostError) -> Check {
-    Check::note(about, format!("not to be seen: {error}"))
+    Check::note(about, format!("cannot be read: {error}"))
 }
 
 fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostError> {
@@ -64,11 +64,11 @@ fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostErro
     let found = findings(&look, config, &protected);
     Ok(match found.is_empty() {
         true if protected.is_empty() => {
-            vec![Check::ok("routes", "nothing works against them; no network is protected now")]
+            vec![Check::ok("routes", "no conflicts; no network is protected now")]
         }
         true => vec![Check::ok(
             "routes",
-            format!("nothing works against {} protected network(s)", protected.len()),
+            format!("no conflicts with {} protected network(s)", protected.len()),
         )],
         false => found.iter().map(judged).collect(),
     })
@@ -87,7 +87,7 @@ fn others(config: &Config, asks: bool) -> Vec<Check> {
     const ABOUT: &str = "marks and flows";
     let found = match interferences(config, asks) {
         Ok(found) => found,
-        Err(error) => return vec![Check::note(ABOUT, format!("not to be seen: {error}"))],
+        Err(error) => return vec![Check::note(ABOUT, format!("cannot be read: {error}"))],
     };
     let judged = found.iter().map(|it| match it {
         Interference::Untracked { .. }
@@ -99,13 +99,14 @@ fn others(config: &Config, asks: bool) -> Vec<Check> {
     if has_legacy_rules() {
         checks.push(Check::note(
             ABOUT,
-            "rules of iptables-legacy are not seen here: `iptables-legacy-save` shows whether they write marks",
+            "rules of iptables-legacy cannot be read here: `iptables-legacy-save` shows whether they write \
+             marks",
         ));
     }
     if checks.is_empty() {
         checks.push(Check::ok(
             ABOUT,
-            "no rule of others uses the same bits of marks, and none offloads flows",
+            "no other rule uses the same bits of marks, and none offloads flows",
         ));
     }
     checks
@@ -116,7 +117,7 @@ fn table_of_connections() -> Option<Check> {
     const ABOUT: &str = "table of connections";
     let Fill { entries, limit } = match connections() {
         Ok(fill) => fill.filter(|fill| fill.entries > 0)?,
-        Err(error) => return Some(Check::note(ABOUT, format!("not to be seen: {error}"))),
+        Err(error) => return Some(Check::note(ABOUT, format!("cannot be read: {error}"))),
     };
     let fill = Fill { entries, limit };
     Some(match fill.has_reached(gateway::NEARLY_FULL) {
@@ -132,23 +133,23 @@ fn filter(config: &Config, is_running: Option<bool>) -> Check {
         Ok(true) if is_running == Some(false) => Check::note(
             ABOUT,
             format!(
-                "table inet {table} stands: closed, as no gateway answers; start it, or `convoy open SITE.toml` lets \
-                 packets pass in clear"
+                "table inet {table} is installed and drops protected packets, because no gateway answers: \
+                 start the gateway, or let the packets pass in clear: convoy open SITE.toml"
             ),
         ),
-        Ok(true) => Check::ok(ABOUT, format!("table inet {table} stands")),
+        Ok(true) => Check::ok(ABOUT, format!("table inet {table} is installed")),
         Ok(false) => Check::ok(
             ABOUT,
-            format!("the kernel has nf_tables; no table inet {table} is raised now"),
+            format!("the kernel has nf_tables; table inet {table} is not installed now"),
         ),
         Err(error @ LeakProtectionError::Denied { .. }) => {
-            Check::note(ABOUT, format!("not to be seen: {error}"))
+            Check::note(ABOUT, format!("cannot be read: {error}"))
         }
         Err(error) => Check::problem(
             ABOUT,
             format!(
-                "{error}: without nf_tables nothing keeps protected packets from leaving and coming in in clear, and \
-                 a gateway does not start; load the kernel module nf_tables"
+                "{error}: without nf_tables there is no leak protection, and a gateway does not start; load \
+                 the kernel module nf_tables"
             ),
         ),
     }
@@ -166,8 +167,8 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
             Some(inner) if inner >= outer => Check::problem(
                 ABOUT,
                 format!(
-                    "packets to {peer} may have {outer} bytes, and {link} takes inner ones of {inner}, to \
-                     which ESP adds its own: lower `mtu` in [plain], or leave it out"
+                    "path MTU to {peer} is {outer} bytes, but {link} takes inner packets of {inner}, to which \
+                     ESP adds its headers: lower `mtu` in [plain], or leave it out"
                 ),
             ),
             Some(inner) => {
@@ -199,9 +200,9 @@ fn shared(patient: &Patient<'_>) -> Option<Check> {
         Check::note(
             "wire interface",
             format!(
-                "{} of kind macvlan or ipvlan share its device: what they send and receive passes by this \
-                 host's routes and packet filter, in clear; protect it where it begins, or put them on another \
-                 device",
+                "{} of kind macvlan or ipvlan share its device: their packets pass in clear, without this \
+                 host's routes and packet filter; protect them where they begin, or put these interfaces on \
+                 another device",
                 found.join(", ")
             ),
         )

@@ -98,7 +98,7 @@ impl Interfaces {
 fn set_mtu(name: &str, mtu: u16) -> anyhow::Result<()> {
     let link = LinkName::new(name)?;
     Plan::from_iter([Change::Mtu { link, mtu: mtu.into() }]).apply()?.leave();
-    tracing::info!("interface {name} takes packets of {mtu} bytes");
+    tracing::info!("MTU of interface {name} set to {mtu} bytes");
     Ok(())
 }
 
@@ -118,8 +118,7 @@ pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
     let present = present(site)?;
     let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
     let gone = names.filter(|name| !present.contains(*name));
-    let say =
-        |name| format!("interface {name} is gone: start the gateway again to have it made anew");
+    let say = |name| format!("interface {name} was removed: restart the gateway to make it again");
     Ok(gone.map(say).collect())
 }
 
@@ -129,8 +128,8 @@ pub(super) fn tell_left(site: &Site) {
         site.xfrm_interfaces().iter().map(|interface| interface.name.as_str()).collect();
     if !names.is_empty() {
         tracing::warn!(
-            "what is routed into {} is dropped until the gateway runs again; `convoy open` removes such \
-             interfaces and the routes into them",
+            "interface(s) {} stay, and packets routed into them are dropped until the gateway runs again; \
+             `convoy open` removes them and the routes into them",
             names.join(", ")
         );
     }
@@ -153,11 +152,11 @@ pub(super) fn remove_unnamed(site: &Site) {
     match unnamed(site) {
         Ok(names) => names.iter().for_each(|name| match remove_one(name) {
             Ok(()) => tracing::warn!(
-                "the site file names interface {name} no more: it is removed, and with it the routes into it"
+                "removed interface {name} and the routes into it: the site file does not name it any more"
             ),
             Err(error) => tracing::warn!("{}", describe(&error)),
         }),
-        Err(error) => tracing::warn!("interfaces of an earlier life: {}", describe(&error)),
+        Err(error) => tracing::warn!("cannot look for interfaces of the previous run: {}", describe(&error)),
     }
 }
 
@@ -198,7 +197,10 @@ impl Absent {
         let is_there = |name: &&String| links.iter().any(|link| link.name == **name);
         for name in self.0.iter().filter(is_there) {
             if let Err(error) = remove_one(name) {
-                tracing::warn!("a start that failed leaves an interface: {}", describe(&error));
+                tracing::warn!(
+                    "cannot remove an interface after a failed start: {}",
+                    describe(&error)
+                );
             }
         }
     }

@@ -219,7 +219,9 @@ impl Live {
             match watch.wait() {
                 Ok(GenerationEvent::Copy) => {}
                 Ok(GenerationEvent::Unavailable(why)) => {
-                    tracing::warn!("copies of this machine may go unnoticed from now on: {why}");
+                    tracing::warn!(
+                        "snapshots and clones of this machine may not be detected any more: {why}"
+                    );
                     note(&watch);
                     continue;
                 }
@@ -228,7 +230,7 @@ impl Live {
                 Err(_) if !has_id => return,
                 Err(error) => {
                     return tracing::error!(
-                        "whether this machine is a copy of another one is not heard any more: {error}"
+                        "snapshots and clones of this machine are not detected any more: {error}"
                     );
                 }
             }
@@ -287,7 +289,10 @@ impl Live {
         // Whoever asked is told as well, but the log is what remains.
         match &done {
             Ok(report) => tracing::info!("{}", report.text().trim_end().replace('\n', "; ")),
-            Err(error) => tracing::error!("not reloaded, nothing changed: {}", describe(error)),
+            Err(error) => tracing::error!(
+                "the site file was not reloaded, and nothing changed: {}",
+                describe(error)
+            ),
         }
         done
     }
@@ -309,7 +314,7 @@ impl Live {
         let sas_changed = gateway.set_driver(name, setting)?;
         let state = gateway.core().state();
         let driver = driver_status(name, state.drivers(), &state.published().current());
-        let driver = driver.with_context(|| format!("the driver {name} is gone"))?;
+        let driver = driver.with_context(|| format!("there is no driver {name} any more"))?;
         Ok(DriverChange { driver, sas_changed })
     }
 
@@ -457,10 +462,10 @@ impl server::Gateway for Live {
         let done = self.try_set_driver(name, setting);
         match &done {
             Ok(change) => tracing::info!(
-                "driver {name}: {setting}; SAs that have another driver than before: {}",
+                "driver {name}: {setting}; number of SAs that changed their driver: {}",
                 change.sas_changed
             ),
-            Err(error) => tracing::error!("driver {name} is as before: {}", describe(error)),
+            Err(error) => tracing::error!("driver {name} was not changed: {}", describe(error)),
         }
         done.map_err(|error| describe(&error))
     }
@@ -488,7 +493,10 @@ impl xfrm::Service for Live {
             self.gateway_for_daemons(|gateway| gateway.serve_daemon(client, request, to))?;
         let AppliedRequest { answer, generation } = applied;
         if generation.is_some_and(|generation| !(self.wait_for_workers)(generation)) {
-            tracing::error!("workers do not see a change of {} yet", client.command);
+            tracing::error!(
+                "workers have not taken over a change by {} in time: a worker may be stuck",
+                client.command
+            );
         }
         Ok(answer)
     }

@@ -154,7 +154,10 @@ fn applied(to_stay: &[&Plan], plan: &Plan) -> Result<Applied, HostError> {
 /// Stops the workers of a start that failed. Why it failed is the caller's to tell, and not what follows from that.
 fn stop_after_failure(core: Core) {
     if let Err(error) = core.stop() {
-        tracing::warn!("ending the workers of a start that failed: {}", describe(&error));
+        tracing::warn!(
+            "cannot end the workers in order after a failed start: {}",
+            describe(&error)
+        );
     }
 }
 
@@ -283,7 +286,7 @@ impl Gateway {
     /// As [`Gateway::stop`], for a start that failed: what goes wrong then is told in the log alone.
     pub fn stop_after_failure(self) {
         if let Err(error) = self.stop() {
-            tracing::warn!("ending after a start that failed: {}", describe(&error));
+            tracing::warn!("cannot end in order after a failed start: {}", describe(&error));
         }
     }
 
@@ -291,7 +294,10 @@ impl Gateway {
     fn with_routes(self) -> anyhow::Result<Self> {
         let mut this = scopeguard::guard(self, Self::stop_after_failure);
         if let Err(error) = this.fit_segments(true) {
-            tracing::warn!("TCP connections through tunnels: {}", describe(&error));
+            tracing::warn!(
+                "cannot clamp the MSS of TCP connections to the MTU of tunnels: {}",
+                describe(&error)
+            );
         }
         this.lay_routes()?;
         this.follow_sources(true);
@@ -391,7 +397,9 @@ impl Gateway {
         let mut widened = scopeguard::guard(&mut *self, Self::narrow_leaks);
         widened.leaks.widen(&site)?;
         // First those of both, so that no packet is lost on the way.
-        widened.serve(&(&before | &after)).context("local addresses of SAs")?;
+        widened
+            .serve(&(&before | &after))
+            .context("cannot receive packets to the local addresses of SAs")?;
         widened.leaks.void_answers(&site)?;
         // Policies of the new site decide about nothing that the host is to pass on.
         if site.plain.between_tunnels == BetweenTunnels::Host {
@@ -399,17 +407,23 @@ impl Gateway {
         }
         let report = widened.core.reload(site).map_err(|error| {
             if let Err(error) = widened.serve(&before) {
-                tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
+                tracing::warn!(
+                    "the gateway still receives packets to addresses of the refused site: {}",
+                    describe(&error)
+                );
             }
             base::state_error(error)
         })?;
         widened.set_up_daemons();
         drop(widened);
         if let Err(error) = self.serve(&after) {
-            tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));
+            tracing::warn!(
+                "the gateway still receives packets to addresses that no SA has any more: {}",
+                describe(&error)
+            );
         }
         if let Err(error) = self.lay_routes() {
-            tracing::error!("routes into {}: {}", self.interface, describe(&error));
+            tracing::error!("cannot lay the routes into {}: {}", self.interface, describe(&error));
         }
         self.take_back_routes();
         // Other SAs end elsewhere, and have other peers.
@@ -448,7 +462,7 @@ impl Gateway {
             .partition::<BTreeMap<_, _>, _>(|(network, _)| wanted.contains(network));
         self.routes = kept;
         for error in gone.into_values().filter_map(|route| route.take_back().err()) {
-            tracing::warn!(%error, "route");
+            tracing::warn!(%error, "cannot remove a route");
         }
     }
 
@@ -457,7 +471,7 @@ impl Gateway {
         let Some(daemons) = &mut self.daemons else { return };
         let drivers = self.core.state().drivers().clone();
         if let Err(error) = daemons.kernel.set_drivers(self.core.writer(), drivers) {
-            tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
+            tracing::error!("cannot change the drivers of SAs of IKE daemons: {error}");
         }
         let state = self.core.state();
         daemons.kernel.set_legacy(state.site().legacy);
@@ -468,7 +482,9 @@ impl Gateway {
     fn narrow_leaks(&mut self) {
         let state = self.core.state();
         if !self.core.wait_for_workers(state.generation()) {
-            tracing::error!("workers do not see the site's policies yet");
+            tracing::error!(
+                "workers have not taken over the policies of the site in time: a worker may be stuck"
+            );
         }
         self.leaks.narrow(state.site());
     }
@@ -513,12 +529,12 @@ impl Gateway {
         let name = device.name().to_owned();
         match self.make_interface() {
             Ok(()) => tracing::warn!(
-                "somebody removed interface {name}; made again, with its addresses, its routes and leak \
-                 protection. Packets that were in it are lost"
+                "interface {name} was removed by another process; made again, with its addresses, its routes \
+                 and leak protection. Packets that were in it are lost"
             ),
             Err(error) => {
                 tracing::error!(
-                    "somebody removed interface {name}, and it cannot be made again: {}",
+                    "interface {name} was removed by another process, and cannot be made again: {}",
                     describe(&error)
                 );
                 self.made.lost = Some(name);
@@ -586,7 +602,9 @@ impl Gateway {
         shareable.map_err(|error| Refusal::new(Errno::EINVAL, error.to_string()))?;
         self.open_late_ports();
         match self.late.waits_for(at) {
-            true => Err(Refusal::new(EADDRINUSE, format!("others hold UDP {at}"))),
+            true => {
+                Err(Refusal::new(EADDRINUSE, format!("UDP port {at} is in use by another process")))
+            }
             false => Ok(()),
         }
     }
@@ -670,19 +688,19 @@ impl Gateway {
         };
         let generation = generation.max(self.core.state().generation());
         if !self.core.wait_for_workers(generation) {
-            tracing::error!("workers do not see yet that SAs ended");
+            tracing::error!("workers have not ended all SAs in time: a worker may be stuck");
         }
         tracing::error!(
-            "{IS_COPY}: all SAs ended, as each sequence number that both use repeats a nonce; IKE daemons \
-             hear of {} and make new ones, but what they were negotiating and their own keys are in both \
-             machines, so start them anew on both; static keys need new ones on both sides (convoy init) and \
-             a reload",
+            "{IS_COPY}: all SAs ended, because each sequence number that both machines use repeats a nonce; \
+             IKE daemons are told that {} SAs ended, and make new ones: restart them on both machines, since \
+             both have their own keys and pending negotiations; replace static keys on both sides (convoy \
+             init) and reload",
             told.len()
         );
         if let Err(error) = self.core.state().spend_keys() {
             tracing::error!(
-                "that its keys are spent cannot be written to the state folder; do not start a gateway \
-                 with them: {error}"
+                "cannot record in the state folder that its keys must not be used again; do not start a \
+                 gateway with them: {error}"
             );
         }
         told
@@ -695,7 +713,7 @@ impl Gateway {
             if let Some(daemons) = &mut self.daemons {
                 daemons.kernel.set_wire_mtu(self.core.writer(), mtu);
             }
-            tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
+            tracing::info!("path MTU to the peers changed from {before} to {mtu} bytes");
             self.widths.plain_is_due();
         }
         self.widths.set_plain(self.core.state().site(), mtu)
@@ -742,7 +760,8 @@ impl Gateway {
     /// Keeps in mind that copies of this machine may go unnoticed, and why.
     pub fn note_deaf(&mut self, why: &[String]) {
         self.deaf = Some(format!(
-            "copies of this virtual machine may go unnoticed: {}; let the gateway read /dev/kmsg",
+            "snapshots and clones of this virtual machine may not be detected: {}; let the gateway read \
+             /dev/kmsg",
             why.join("; ")
         ));
     }
@@ -798,12 +817,18 @@ impl Gateway {
     fn lay_missing_routes(&mut self) {
         let missing = match missing_routes(&self.interface, self.routes.keys()) {
             Ok(missing) => missing,
-            Err(error) => return tracing::warn!("routes into {}: {error}", self.interface),
+            Err(error) => {
+                return tracing::warn!("cannot read the routes into {}: {error}", self.interface);
+            }
         };
         for network in missing {
             match self.add_route(network) {
-                Ok(()) => tracing::warn!("somebody removed the route to {network}; laid again"),
-                Err(error) => tracing::error!("route to {network}: {}", describe(&error)),
+                Ok(()) => tracing::warn!(
+                    "the route to {network} was removed by another process; added again"
+                ),
+                Err(error) => {
+                    tracing::error!("cannot add the route to {network} again: {}", describe(&error))
+                }
             }
         }
     }
@@ -829,7 +854,7 @@ impl Gateway {
         let mut outcome = Ok(());
         let note = |result: Result<(), HostError>| {
             if let Err(error) = result {
-                tracing::warn!(%error, "taking changes of this host back");
+                tracing::warn!(%error, "cannot undo a change of this host");
             }
         };
         routes.into_values().for_each(|route| note(route.take_back()));

@@ -27,10 +27,13 @@ impl Unprotected {
     pub fn restore(self) {
         let Some(config) = self.0 else { return };
         match convoy_leak_protection::take_away(config) {
-            Ok(true) => tracing::warn!("the start failed: what it had closed is open again"),
+            Ok(true) => tracing::warn!(
+                "the start failed: removed the leak protection that it had installed"
+            ),
             Ok(false) => {}
             Err(error) => tracing::warn!(
-                "a start that failed leaves networks closed: {}; `convoy open` opens them",
+                "the start failed, and the leak protection that it installed cannot be removed: {}; `convoy \
+                 open` removes it",
                 describe(&error.into())
             ),
         }

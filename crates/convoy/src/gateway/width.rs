@@ -80,7 +80,8 @@ impl Widths {
         if trouble.is_some() {
             self.look_again();
         }
-        self.trouble.tell(trouble.map(|words| format!("MTUs of interfaces: {words}")));
+        self.trouble
+            .tell(trouble.map(|words| format!("cannot follow the MTUs of interfaces: {words}")));
     }
 
     /// Largest outer packet in bytes on the way to the peers, if interfaces have changed their MTUs
@@ -103,8 +104,8 @@ impl Widths {
         self.is_open = false;
         if mtu > self.room && site.wire.mtu.is_none() {
             tracing::warn!(
-                "the way to the peers takes packets of {mtu} bytes, but there is room for {}: start \
-                 the gateway again to use all of it",
+                "path MTU to the peers is {mtu} bytes, but the gateway's frames hold {}: restart the gateway \
+                 to use all of it",
                 self.room,
             );
         }
@@ -124,14 +125,10 @@ impl Widths {
             };
             if *mtu as usize > room && self.links.get(name) != Some(mtu) {
                 tracing::warn!(
-                    "interface {name} takes packets of {mtu} bytes now, but there is room for \
-                     {room}: larger ones that arrive are lost{}",
+                    "MTU of interface {name} is {mtu} bytes now, but the gateway's frames hold {room}: larger \
+                     packets that arrive are lost{}",
                     // Beyond this, no start helps.
-                    if room < self.room.into() {
-                        ""
-                    } else {
-                        " until the gateway is started again"
-                    },
+                    if room < self.room.into() { "" } else { " until the gateway is restarted" },
                 );
             }
         }

@@ -14,26 +14,26 @@ use crate::{gateway, output};
 
 /// Text behind the options in `--help`.
 pub(crate) const HELP: &str = "\
-Looks at kernel modules, rights, routes and settings, at rules of others with the same marks, at flows that
-are offloaded or not tracked, at MTUs, ports and IKE daemons. It reads, and changes nothing.
+Checks kernel modules, rights, routes and settings, rules of other programs with the same marks, flows that are
+offloaded or not tracked, MTUs, ports and IKE daemons. It reads, and changes nothing.
 
 Examples:
-  convoy doctor                # as /etc/convoy/convoy.toml says, else as the gateway that runs here
+  convoy doctor                # the gateway of /etc/convoy/convoy.toml, else the one that runs here
   convoy doctor site.toml --json
 
-One line for each thing: OK, note (worth knowing, or not to be seen by this user), or PROBLEM, with where
-it was found and what would be right. What is looked at:
+One line for each check: OK, note (worth knowing, or not readable for this user), or PROBLEM, with its place
+and its remedy. The checks:
   kernel ESP    modules esp4 and esp6, blocked or loaded; Convoy does without them
   TUN, rights   what `convoy run` needs: /dev/net/tun and capabilities
-  Landlock      whether the kernel keeps a running gateway from files that it does not need
+  Landlock      whether the kernel denies a running gateway the files that it does not need
   clock, IPv6   certificates and lifetimes need a clock that is right
   routes        routes past the tunnels, rules ahead of Convoy's, rp_filter, forwarding, peers without a route
   packet filter whether the kernel has nf_tables
-  MTU           of the ways to the peers, beside that of the TUN interface
+  MTU           path MTUs to the peers, beside the MTU of the TUN interface
   IKE daemon    whether those that run are led to Convoy
-  UDP ports     who holds 500, 4500 and `udp_port`
+  UDP ports     which programs use 500, 4500 and `udp_port`
   gateway, XFRM socket, library, systemd: whether a daemon that starts finds Convoy
-  engine        of a running gateway: whether it was lost, or wrong
+  engine        whether the engine of a running gateway was lost, or gave wrong results
   status        reasons for a warning that a running gateway gives
 
 As root it sees more. Exit codes: 0 no problem, 1 problems, 2 the site file is wrong.";

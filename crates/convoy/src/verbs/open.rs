@@ -18,7 +18,7 @@ pub struct OpenArgs {
     /// Site file of the gateway.
     #[arg(value_name = "SITE.toml")]
     pub site: PathBuf,
-    /// Another interface, that the gateway had under an earlier site file.
+    /// Interface that the gateway used with an earlier site file.
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
 }

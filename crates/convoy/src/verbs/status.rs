@@ -17,7 +17,7 @@ pub struct StatusArgs {
     /// The gateway to ask.
     #[command(flatten)]
     pub target: Target,
-    /// Show again every so many seconds, until interrupted.
+    /// Repeat every SECONDS seconds until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub watch: Option<f64>,
     /// List every SA, however many there are.

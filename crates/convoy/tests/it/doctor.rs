@@ -138,7 +138,10 @@ time.sleep(60)' > port & trap 'kill $!' EXIT
     let ports = said(&held, "UDP ports");
     assert_eq!(ports.len(), 2);
     assert_eq!(ports[0].1, "500 is free");
-    assert!(ports[1].0 == "problem" && ports[1].1.contains("4500 is held by python3"), "{ports:?}");
+    assert!(
+        ports[1].0 == "problem" && ports[1].1.contains("4500 is in use by python3"),
+        "{ports:?}"
+    );
     assert_eq!(held.status.code(), Some(1));
 }
 
@@ -175,7 +178,7 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
             n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done; }
         \"$0\" run d.toml 2> log & gateway=$!
         trap 'kill $gateway; wait $gateway' EXIT
-        until_told 'stay closed'
+        until_told 'stay blocked'
         n=0; until \"$0\" status d.toml > /dev/null 2>&1 || test $? -lt 3; do
             n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done
         ip route add 10.2.0.0/24 via 192.0.2.254 table 77
@@ -184,8 +187,8 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
         \"$0\" status d.toml | grep -q 'ip rule 100 leads' || exit 8
         ip route add 10.7.0.0/24 via 192.0.2.254
         ip rule del priority 100
-        until_told 'put right: ip rule 100 leads'
-        test \"$(grep -v 'put right' log | grep -c 'ip rule 100 leads')\" = 1 || exit 7
+        until_told 'resolved: ip rule 100 leads'
+        test \"$(grep -v 'resolved: ' log | grep -c 'ip rule 100 leads')\" = 1 || exit 7
         exit 5";
     let Some(told) = doctor(folder.path(), illness) else { return };
     assert_eq!(told.status.code(), Some(5), "{}", String::from_utf8_lossy(&told.stderr));

@@ -485,7 +485,7 @@ fn interfaces_that_are_named_no_more_go_and_those_of_others_stay() {
         assert!(now.contains(name), "{name} is gone: {now:?}");
     }
     let log = world.gateways[0].as_ref().unwrap().log();
-    assert!(log.contains("names interface ipsec1 no more"), "{log}");
+    assert!(log.contains("removed interface ipsec1 and the routes into it"), "{log}");
     assert!(!log.contains("open0"), "{log}");
 }
 
@@ -703,7 +703,7 @@ fn a_udp_port_that_somebody_holds_does_not_stop_native_esp() {
     stream.wait(10, log);
     let site = world.folder(0).join("site.toml");
     let reasons = || crate::common::status(&site)["health"]["reasons"].to_string();
-    assert!(reasons().contains("UDP port 0.0.0.0:4500 is held by"), "{}", reasons());
+    assert!(reasons().contains("UDP port 0.0.0.0:4500 is in use by"), "{}", reasons());
 
     drop(squatter);
     let until = Instant::now() + PATIENCE;

@@ -143,7 +143,7 @@ fn follows(backend: &str) {
         b.log(),
         counters().collect::<Vec<_>>().join("\n")
     );
-    assert!(a.log().contains("packets to the peers may have 1500 bytes now, not 1330"));
+    assert!(a.log().contains("path MTU to the peers changed from 1330 to 1500 bytes"));
     assert!(a.terminate().success() && b.terminate().success());
 }
 
@@ -194,8 +194,8 @@ fn an_mtu_beyond_all_frames_is_followed_as_far_as_there_is_room_and_the_log_says
     let a = Gateway::start(&lab.a.gateway, &site);
     ip(&lab.b.gateway, "link set wire mtu 9000");
     ip(&lab.a.gateway, "link set wire mtu 9000");
-    wait_for_log(&a, "interface wire takes packets of 9000 bytes now, but there is room for");
-    wait_for_log(&a, "the way to the peers takes packets of 9000 bytes");
+    wait_for_log(&a, "MTU of interface wire is 9000 bytes now, but the gateway's frames hold");
+    wait_for_log(&a, "path MTU to the peers is 9000 bytes");
     let sas = status(&site)["sas"].as_array().unwrap().clone();
     let mtu = sas.iter().find_map(|sa| sa["path_mtu"].as_u64()).unwrap();
     assert!((1501..9000).contains(&mtu), "{mtu}");
@@ -221,7 +221,7 @@ fn an_mtu_beyond_what_xdp_sockets_get_from_the_driver_is_said() {
     let site = site_of(&Plan::simple(), 'a', folder.path(), "af_xdp");
     let a = Gateway::start(&lab.a.gateway, &site);
     ip(&lab.a.gateway, "link set wire mtu 3600");
-    wait_for_log(&a, "wire takes packets of 3600 bytes now, but there is room for 3506");
+    wait_for_log(&a, "wire is 3600 bytes now, but the gateway's frames hold 3506");
 }
 
 /// A TUN interface that cannot be widened now can be later.
@@ -310,7 +310,7 @@ fn what_the_kernel_was_told_of_a_path_is_not_what_sas_begin_with() {
     ip(&lab.a.gateway, "link set wire mtu 1400");
     wait_for(&site, 1400, &a);
     assert!(is_deceived());
-    assert!(!a.log().contains("may have 560 bytes"), "{}", a.log());
+    assert!(!a.log().contains("to 560 bytes"), "{}", a.log());
     // A gateway that starts now is not deceived either.
     assert!(a.terminate().success());
     let again = Gateway::start(&lab.a.gateway, &site);

@@ -334,8 +334,8 @@ fn what_someone_else_changed_since_is_left_alone_and_reported() {
         let error = applied.take_back().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "not everything was taken back; could not undo \"set the MTU of interface va to 1400 \
-             bytes\": changed by someone else since, to 1300"
+            "not all changes were undone; could not undo \"set the MTU of interface va to 1400 \
+             bytes\": changed by another process since, to 1300"
         );
         drop(other);
     });
@@ -393,7 +393,7 @@ fn a_missing_namespace_and_a_wrong_file_are_told_apart() {
     let error = Netns::open("no-such-namespace").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot open network namespace /run/netns/no-such-namespace: there is none of that name"
+        "cannot open network namespace /run/netns/no-such-namespace: there is no namespace of that name"
     );
     let error = Netns::open("/proc/self/status").unwrap().enter().unwrap_err();
     assert!(error.to_string().ends_with("the file is no network namespace"), "{error}");

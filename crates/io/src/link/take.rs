@@ -73,7 +73,7 @@ pub(crate) enum Sight {
 
 /// More addresses than a program can look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an interface with {0} addresses of one IP version: 64 are possible")]
+#[error("the interface has {0} addresses of one IP version: at most 64 are possible")]
 pub struct TakeError(pub usize);
 
 impl Take {

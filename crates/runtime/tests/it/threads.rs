@@ -432,7 +432,7 @@ fn an_impossible_processor_stops_the_start() {
     let error = Runtime::start(&surroundings(arena), &threads, ports, &published, |_| {});
     assert_eq!(
         error.unwrap_err().to_string(),
-        "worker 0: processor 1000000 cannot exist on this system"
+        "worker 0: processor number 1000000 is too large for this system"
     );
 }
 

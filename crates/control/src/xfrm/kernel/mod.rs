@@ -287,7 +287,7 @@ impl Kernel {
             Request::NewAe(event) => self.set_state(&event),
             Request::Migrate => Err(Refusal::bare(Errno::ENOPROTOOPT)),
             Request::Raise(_) => {
-                Err(Refusal::new(Errno::EOPNOTSUPP, "Convoy raises no events by hand"))
+                Err(Refusal::new(Errno::EOPNOTSUPP, "Convoy does not send events on request"))
             }
             question => {
                 self.ask(question, to, at).map(|answer| Carried { answer, ..Carried::default() })

@@ -469,7 +469,7 @@ impl Plane {
     fn one_way(&self, material: &SaKeyMaterial, direction: Direction) -> Result<(), Refusal> {
         let has_other = self.graves.direction(material) == Some(direction.reversed());
         if counts(material) && has_other {
-            let text = "This key has the other direction: nonces would come twice (RFC 4106)";
+            let text = "This key is used in the other direction: nonces would repeat (RFC 4106)";
             return Err(Refusal::new(Errno::EINVAL, text));
         }
         Ok(())
@@ -530,7 +530,9 @@ impl Plane {
                     is_other |= self.placement.finish(change, &mut self.groups, &mut draft);
                 }
                 // Less than there is has room, and a database is there as long as its policies.
-                Err(refusal) => tracing::error!("a policy that went stays with workers: {refusal}"),
+                Err(refusal) => {
+                    tracing::error!("a removed policy stays in force in workers: {refusal}")
+                }
             }
         }
         if is_other {

@@ -29,7 +29,7 @@ pub(super) fn listens(client: &Client, groups: u32, other: Option<&Client>) {
     match other.filter(|_| is_daemon(client, groups)) {
         None => tracing::info!("{who} listens for {names}"),
         Some(other) => tracing::warn!(
-            "{who} listens for {names}, and so does {}: two daemons would answer the same events",
+            "{who} listens for {names}, and so does {}: both would answer the same events; stop one of them",
             named(other)
         ),
     }

@@ -92,7 +92,8 @@ impl Serving {
             match epoll::wait(&self.epoll, room, patience.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "XFRM socket cannot be served any more");
+                    tracing::error!(%error, "the XFRM socket is not served any more, and IKE daemons cannot \
+                                             reach the gateway: restart it");
                     return;
                 }
             }
@@ -293,7 +294,8 @@ impl Serving {
             Control::Unknown => {
                 let who = notice::named(&connection.client);
                 self.complain(|| {
-                    format!("XFRM socket closed to {who}: its library is of another version")
+                    format!(
+                        "XFRM socket closed to {who}: its preloaded library is of another version; restart it")
                 });
                 return self.leave(token);
             }

@@ -239,7 +239,7 @@ fn questions_and_their_answers_are_on_the_page_where_there_are_some() {
     let asked = report.policies.iter().find(|policy| policy.name == "xfrm-1").unwrap();
     assert_eq!((asked.asked_out, asked.asked_in), (3, 0));
     let text = report.text();
-    assert!(text.contains("asked out") && text.contains("asked in"), "{text}");
+    assert!(text.contains("verdicts out") && text.contains("verdicts in"), "{text}");
 }
 
 /// Two interfaces may have tunnels between the same ends under one reqid.

@@ -132,7 +132,7 @@ fn a_second_daemon_is_named_beside_the_first() {
         log().lines().any(|line| {
             line.contains("WARN")
                 && line.contains(&format!("ip (pid {second}) listens for"))
-                && line.contains(&format!("(pid {me}): two daemons"))
+                && line.contains(&format!("(pid {me}): both would answer the same events"))
         })
     };
     until("the second is told of", warned);

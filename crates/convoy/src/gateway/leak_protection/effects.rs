@@ -57,10 +57,10 @@ pub fn describe_protection(site: &Site) -> Option<String> {
         ),
         SitePolicies::Each { .. } => (
             format!(
-                "mark packets from {near} to {far}, so that they go into {tun}, and drop what does not, also after \
-                 its end (nf_tables, table inet {table})"
+                "mark packets from {near} to {far} to lead them into {tun}, and drop those that leave \
+                 otherwise, also after its end (nf_tables, table inet {table})"
             ),
-            "what policies tell apart".to_owned(),
+            "partly bypassed networks".to_owned(),
         ),
     };
     if own.protected().ask() {
@@ -73,8 +73,8 @@ pub fn describe_protection(site: &Site) -> Option<String> {
 fn asks_in_words(config: &Config, about: &str) -> String {
     let Questions { queue, table, priority, .. } = config.questions;
     format!(
-        "; ask about each new flow to and from {about} (queues from {queue} on, routing tables from {table} on, \
-         ip rules from priority {priority} on)"
+        "; request a verdict for each new flow to and from {about} (queues from {queue} on, routing tables \
+         from {table} on, ip rules from priority {priority} on)"
     )
 }
 

@@ -44,13 +44,15 @@ pub(super) use drop_counts::COUNTS;
 pub use effects::{configured, describe_protection, past_interface, unprotectable, will_ask};
 pub(super) use pending_change::PendingChange;
 
-const UNFOLLOWED: &str = "this kernel cannot lead into tunnels what NAT gives the addresses of a protected packet, and \
-                          drops it (it needs nfnetlink_queue, nft_queue, nft_ct, nf_conntrack_netlink)";
+const UNFOLLOWED: &str = "packets to which NAT gives the addresses of protected ones cannot be led into \
+                          tunnels, and are dropped (the kernel needs nfnetlink_queue, nft_queue, nft_ct, \
+                          nf_conntrack_netlink)";
 /// Time that it is left at that.
 const UNFOLLOWED_FOR: Duration = Duration::from_secs(10);
 
-const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
-                        beside the packet filter, and `nft flush ruleset` opens it while no gateway runs";
+const ONE_LOCK: &str = "policies have more than 256 local prefixes, so no ip rules protect them beside the \
+                        packet filter: while no gateway runs, `nft flush ruleset` lets their packets leave in \
+                        clear; use fewer and larger prefixes";
 
 /// Leak protection that is installed, or the reason for its absence.
 #[derive(Debug)]
@@ -103,7 +105,9 @@ impl LeakProtection {
             // What an earlier life held is to be let go, as the file says.
             match convoy_leak_protection::take_away(config.clone()) {
                 Err(error) if !error.is_denied() => {
-                    tracing::warn!("leak protection of an earlier life still stands: {error}");
+                    tracing::warn!(
+                        "cannot remove the leak protection of the previous run: {error}"
+                    );
                 }
                 _ => {}
             }
@@ -166,8 +170,8 @@ impl LeakProtection {
                 let left: BTreeSet<_> = installed.left().collect();
                 if !left.is_empty() {
                     tracing::warn!(
-                        "{} stay closed, as a gateway before left them, until a policy names them again or \
-                         all policies are flushed",
+                        "{} stay blocked since the previous run, until a policy names them again or all \
+                         policies are flushed",
                         in_few_words(&left)
                     );
                 }
@@ -189,7 +193,7 @@ impl LeakProtection {
         self.source = Some(Source { published: Arc::clone(published), spd });
         let Err(error) = self.answer() else { return Ok(()) };
         if self.serves_daemons() {
-            return Err(error).context("what the kernel asks about packets cannot be answered");
+            return Err(error).context("verdict requests of the kernel cannot be answered");
         }
         self.missing = Some(missing(site, error)?);
         self.installed = None;
@@ -257,8 +261,14 @@ impl LeakProtection {
             let forgotten = self.forget();
             if let Err(error) = changed.and(forgotten) {
                 let what = match self.must_forget {
-                    true => "flows pass in clear as policies of before said, until this works",
-                    false => "leak protection holds more than the site file says",
+                    true => {
+                        "flows still pass in clear by verdicts of earlier policies; the gateway tries \
+                             again"
+                    }
+                    false => {
+                        "leak protection still covers more than the site file says; the gateway tries \
+                              again"
+                    }
                 };
                 tracing::error!("{what}: {error}");
                 self.note_failure();
@@ -403,7 +413,7 @@ impl LeakProtection {
     /// they are this one's.
     pub(super) fn lead(&mut self) -> anyhow::Result<()> {
         let Some(installed) = &mut self.installed else { return Ok(()) };
-        installed.repair().map(drop).context("routes of leak protection")
+        installed.repair().map(drop).context("cannot lay the routes of leak protection")
     }
 
     /// Makes again what others took away, once they may have (`changed`), with pauses: to look at many networks takes its
@@ -564,12 +574,12 @@ impl LeakProtection {
             }
             SitePolicies::Each { .. } => {
                 let beside = if self.protects_own() { "this site and of " } else { "" };
-                let about = "what policies tell apart".to_owned();
-                (format!("what policies of {beside}IKE daemons protect, {dropped}"), about)
+                let about = "partly bypassed networks".to_owned();
+                (format!("traffic that policies of {beside}IKE daemons protect, {dropped}"), about)
             }
         };
         if installed.asks() {
-            detail += &format!("; asked about {about}: {}", drop_counts::in_words(&self.tally));
+            detail += &format!("; verdicts on {about}: {}", drop_counts::in_words(&self.tally));
         } else if self.answering.is_some() {
             let Answered { protected, discarded, .. } = self.tally.answered();
             detail += &format!(
@@ -592,14 +602,15 @@ impl Drop for LeakProtection {
         let Some(mut installed) = self.installed.take() else { return };
         if ends_now {
             if let Err(error) = installed.take_away() {
-                tracing::warn!("leak protection still stands: {error}");
+                tracing::warn!("cannot remove the leak protection: {error}");
             }
             return;
         }
         // Whoever needs flows tracked may come while no gateway looks.
         let _ = installed.track(Tracked::All);
         tracing::warn!(
-            "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
+            "leak protection stays installed: packets that policies protect are dropped until the gateway runs \
+             again; `convoy open` removes it"
         );
     }
 }
@@ -615,19 +626,18 @@ fn own_policies(site: &Site) -> anyhow::Result<OwnPolicies> {
 fn missing(site: &Site, error: LeakProtectionError) -> anyhow::Result<String> {
     match error {
         error if site.xfrm.is_some() => Err(error).context(
-            "packets of policies cannot be led to tunnels and kept from leaving in clear",
+            "leak protection cannot be installed, and [xfrm] needs it",
         ),
         error if error.is_denied() => {
             tracing::warn!(
-                "{error}: packets that policies protect leave in clear wherever a route leads past the \
-                 tunnels, and when the gateway ends"
+                "leak protection is not installed: {error}; packets that policies protect leave in clear \
+                 wherever a route leads past the tunnels, and when the gateway ends"
             );
             Ok(error.to_string())
         }
         error @ LeakProtectionError::Held { .. } => Err(error.into()),
         error => Err(error).context(
-            "protected packets cannot be kept from leaving in clear (leak_protection = false in the \
-             site file does without)",
+            "leak protection cannot be installed (leak_protection = false in the site file turns it off)",
         ),
     }
 }
@@ -638,8 +648,8 @@ fn in_words(error: &anyhow::Error) -> String {
 
 /// That nobody answers any more, in words.
 fn dead(answering: &VerdictService) -> Option<String> {
-    let words = "nobody answers what the kernel asks about packets, and new flows are dropped: if that lasts, restart \
-                 the gateway";
+    let words = "verdict requests of the kernel are not answered, and new flows are dropped: if that lasts, \
+                 restart the gateway";
     answering.is_dead().then(|| words.to_owned())
 }
 

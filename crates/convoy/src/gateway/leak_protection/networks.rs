@@ -138,15 +138,15 @@ fn is_free(site: &Site, policy: &Policy) -> bool {
 
 fn closes_in(site: &Site, policy: &Policy) -> Finding {
     let what = format!(
-        "policy '{}' protects everything from everybody, and no route says what goes into {}: leak protection \
-         would cut this host off",
+        "policy '{}' protects all packets from all to all addresses, and `routes` does not list networks for \
+         {}: leak protection would cut this host off",
         policy.name,
         site.plain.tun()
     );
     let help = match site.xfrm {
         None if site.plain.backend.is_direct() => {
-            "give the policy narrower addresses, or set leak_protection = false at the top of the file, and what \
-             the host itself sends there leaves in clear"
+            "give the policy narrower addresses, or set leak_protection = false at the top of the file; the \
+             host's own packets there then leave in clear"
         }
         None => {
             "list the networks behind the tunnels, give the policy narrower addresses, or set \
@@ -159,7 +159,7 @@ fn closes_in(site: &Site, policy: &Policy) -> Finding {
 
 pub(super) fn changes_name(site: &Site) -> Finding {
     let what = format!(
-        "interface {} has another name at each start, and leak protection outlives the gateway by its name",
+        "interface {} has another name at each start, but leak protection outlives the gateway under its name",
         site.plain.interface
     );
     let help = match site.xfrm {
@@ -242,7 +242,7 @@ pub(super) mod tests {
             assert!(refused.contains("leak_protection = false"), "{refused}");
             // Beside another interface there are no routes that could say it.
             let refused = far(all, remote, "backend = \"af_packet\"").unwrap_err();
-            assert!(refused.contains("goes into cv-convoy0"), "{refused}");
+            assert!(refused.contains("does not list networks for cv-convoy0"), "{refused}");
             assert!(refused.contains("leak_protection = false"), "{refused}");
             assert!(!refused.contains("list the networks"), "{refused}");
         }

@@ -268,7 +268,11 @@ mod tests {
         assert!(!will_ask(&site("", &[&one, &free("\"133-137\"")])));
         assert!(will_ask(&site("", &[&one, &free("128")])));
         let said = describe_protection(&site("", &[&one, &free("128")])).unwrap();
-        assert!(said.contains("2001:db8:2::/48") && said.contains("; ask about"), "{said}");
+        assert!(
+            said.contains("2001:db8:2::/48")
+                && said.contains("; request a verdict for each new flow"),
+            "{said}"
+        );
         assert_eq!(describe_protection(&site("", &[&free("128")])), None);
     }
 }

@@ -46,7 +46,7 @@ fn is_made_again(change: impl Fn(String) -> String, interface: &str) {
         }
         assert!(world.is_reached(), "{}", a.log());
     }
-    let said = format!("somebody removed interface {interface}; made again");
+    let said = format!("interface {interface} was removed by another process; made again");
     assert_eq!(a.log().matches(&said).count(), 2, "{}", a.log());
     // Where another one has the name, there is no other way.
     ip(gateway, "link add spare type veth peer name spare-end");

@@ -176,7 +176,7 @@ fn interfaces_and_routes_into_them_outlive_a_gateway_that_is_killed() {
     run(world.gateway(0), Command::new("ip").args(["link", "delete", "ipsec1"]));
     ping_all(&world);
     let until = Instant::now() + LIMIT;
-    while !status(&world).contains("interface ipsec1 is gone") {
+    while !status(&world).contains("interface ipsec1 was removed") {
         assert!(Instant::now() < until, "{}", status(&world));
         thread::sleep(Duration::from_millis(100));
     }
