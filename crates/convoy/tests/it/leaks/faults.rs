@@ -116,6 +116,18 @@ fn reloads(world: &World, file: &str) -> bool {
     convoy(&["reload", world.sites[0].to_str().unwrap()]).status.success()
 }
 
+/// Sends to the packet filter of the thread that changed it last, with their numbers: strace counts those of each thread
+/// apart, and others look at the packet filter meanwhile.
+fn sends_to_packet_filter(said: &str) -> Vec<(&str, u32)> {
+    let sends = || said.lines().filter(|line| line.contains("sendto("));
+    let thread = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    // Changes come in a transaction (`NFNL_MSG_BATCH_BEGIN`).
+    let changing = sends().filter(|line| line.contains("nlmsg_type=0x10 ")).next_back();
+    let changing = changing.map(thread).unwrap_or_default();
+    let of_thread = sends().filter(|line| thread(line) == changing).zip(1..);
+    of_thread.filter(|(line, _)| line.contains("nlmsg_type=0xa")).collect()
+}
+
 /// Most reloads in which one send is looked for: how many come before it differs from time to time.
 const TRIES: u32 = 5;
 
@@ -134,9 +146,7 @@ fn a_reload_is_in_force_for_flows_or_refused(change: impl Fn(String) -> String) 
     };
     assert!(reloads(&world, &dropping), "{}", a.log());
     let said = fault.end();
-    let sends = said.lines().filter(|line| line.contains("sendto(")).zip(1_u32..);
-    // Of the packet filter.
-    let sends: Vec<_> = sends.filter(|(line, _)| line.contains("nlmsg_type=0xa")).collect();
+    let sends = sends_to_packet_filter(&said);
     assert!(!sends.is_empty() && !caller.is_answered_once(&world), "{said}{}", a.log());
     let mut refused = 0;
     for (_, nth) in &sends {
