@@ -57,7 +57,7 @@ fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostErro
     let look = Look::around(config, &patient.peers)?;
     let of_site = patient.site.map(|site| site.protected_networks()).unwrap_or_default();
     let of_site = of_site.iter().filter_map(|net| IpNet::new(net.addr(), net.len()).ok());
-    let mut protected = convoy_leak_protection::far(config.clone()).unwrap_or_default();
+    let mut protected = convoy_leak_protection::remote_prefixes(config.clone()).unwrap_or_default();
     protected.extend(of_site);
     protected.sort();
     protected.dedup();
@@ -129,7 +129,7 @@ fn table_of_connections() -> Option<Check> {
 fn filter(config: &Config, is_running: Option<bool>) -> Check {
     const ABOUT: &str = "packet filter";
     let table = config.table();
-    match convoy_leak_protection::stands(config.clone()) {
+    match convoy_leak_protection::is_installed(config.clone()) {
         Ok(true) if is_running == Some(false) => Check::note(
             ABOUT,
             format!(

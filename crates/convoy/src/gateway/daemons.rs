@@ -236,7 +236,8 @@ impl Daemons {
         &mut self,
         site: &Site,
         client: &Client,
-        (socket, helper): (&OwnedFd, &Helper),
+        socket: &OwnedFd,
+        helper: &Helper,
         encap: u32,
     ) -> Result<(), Refusal> {
         if encap != ESP_IN_UDP && encap != 0 {

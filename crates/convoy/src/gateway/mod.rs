@@ -647,7 +647,7 @@ impl Gateway {
             self.open_late_port_of(socket)?;
         }
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
-        daemons.steer(self.core.state().site(), client, (socket, &self.helper), encap)
+        daemons.steer(self.core.state().site(), client, socket, &self.helper, encap)
     }
 
     /// Messages for an IKE daemon that begins to listen to these groups.

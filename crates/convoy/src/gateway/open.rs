@@ -51,6 +51,6 @@ pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
     let is_its_own = tun.as_str() == own;
     let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
     // Whichever kind of gateway it was.
-    let stood = convoy_leak_protection::take_away(configured(site, tun))?;
+    let stood = convoy_leak_protection::remove(configured(site, tun))?;
     removed.map(|()| stood)
 }

@@ -1,7 +1,7 @@
 //! Rules and routes that hold packets where marks lead when no gateway runs and the packet filter is empty, as after `nft
 //! flush ruleset`.
 
-use convoy_leak_protection::{LeakProtection, Verdict, take_away};
+use convoy_leak_protection::{LeakProtection, Verdict, remove};
 
 use super::{Counts as _, config, far_host, policy, raise};
 use crate::world::{Sender, Tun, World, senders};
@@ -61,7 +61,7 @@ fn nothing_leaves_without_a_gateway_and_without_its_table() {
     assert!(!world.leaves(&senders(&world)[1], "10.2.0.9"));
     protection.settle().unwrap();
     drop(protection);
-    world.gateway.run(|| take_away(config(&world)).unwrap());
+    world.gateway.run(|| remove(config(&world)).unwrap());
     for (family, host) in [("-4", "10.2.0.9/32"), ("-6", "2001:db8:2::9/128")] {
         world.gateway.ip(&format!("{family} route del {host}"));
     }
