@@ -14,7 +14,7 @@ use nix::unistd::AccessFlags;
 use crate::folder::{self, Open};
 use crate::place::folder_of;
 
-use super::model::{Action, Addresses, Plain, Policy, Wire};
+use super::model::{Action, Addresses, Plain, Policy, Routes, Wire};
 use super::policy;
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::Draft;
@@ -252,7 +252,6 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
             None => overlap(policy, policies.iter().take(at), report),
         }
         transport_fits(policy, &by_name, report);
-        sides_differ(policy, report);
         one_way(policy, report);
     }
     let used: HashSet<&str> = policies
@@ -569,6 +568,13 @@ fn transport_fits(
 
 fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
     convoy_wire::Prefix::host(at.value)
+}
+
+/// Finds protecting policies whose sides are the same network, where routes are made of what policies say.
+pub(super) fn sides(policies: &[policy::Draft], plain: &Plain, report: &mut Report<'_>) {
+    if plain.routes == Routes::FromPolicies {
+        policies.iter().for_each(|policy| sides_differ(policy, report));
+    }
 }
 
 /// Refuses a protecting policy with the same network on both sides: no packet shows on which side its addresses
