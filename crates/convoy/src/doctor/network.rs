@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use convoy_host::{HostError, IpNet, LinkName, Network};
+use convoy_control::site::Site;
+use convoy_host::{HostError, IpNet, LinkName, Network, RouteBy};
 use convoy_leak_protection::{
     Config, Fill, Finding, Interference, Lead, LeakProtectionError, Look, connections, findings,
     has_legacy_rules, interferences,
@@ -159,7 +160,10 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
     const ABOUT: &str = "MTU";
     let Ok(mut network) = Network::open() else { return Vec::new() };
     let inner = network.link(link).ok().map(|link| link.mtu);
-    let ways = patient.peers.iter().filter_map(|peer| Some((peer, network.mtu_to(*peer).ok()?)));
+    let ways = patient
+        .peers
+        .iter()
+        .filter_map(|peer| Some((peer, network.mtu_to(*peer, RouteBy::default()).ok()?)));
     ways.collect::<Vec<_>>()
         .into_iter()
         .map(|(peer, outer)| match inner {

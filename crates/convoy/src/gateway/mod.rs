@@ -17,6 +17,7 @@ mod metrics;
 mod on_change;
 mod open;
 mod own_networks;
+mod paths;
 mod plan;
 mod port_wait;
 mod ports;
@@ -111,6 +112,8 @@ pub struct Gateway {
     sources: Sources,
     own_networks: OwnNetworks,
     widths: Widths,
+    /// Routes to peers may take packets of another size.
+    paths_recheck: Recheck,
     /// State that IKE daemons made, if they are served.
     daemons: Option<Daemons>,
     /// Keeps what policies of the site, and of daemons, protect from leaving in clear.
@@ -159,8 +162,9 @@ fn stop_after_failure(core: Core) {
 }
 
 /// Use of a host's interfaces.
-fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
+fn host_medium(site: &Site, sides: &mut Sides) -> anyhow::Result<HostMedium> {
     Ok(HostMedium {
+        widest: paths::widest(site),
         is_plain_direct: sides.plain.is_some(),
         plain_mtu: sides.plain.as_ref().map_or(0, Side::mtu),
         is_wire_direct: sides.wire.is_some(),
@@ -211,7 +215,7 @@ impl Gateway {
         if let Some(missing) = addresses::missing_after_a_while(&site).first() {
             anyhow::bail!("{missing}");
         }
-        let medium = Medium::Host(host_medium(&mut sides)?);
+        let medium = Medium::Host(host_medium(&site, &mut sides)?);
         // Their addresses and routes may be those of others now.
         interfaces::remove_unnamed(&site);
         let mut prepared =
@@ -239,7 +243,7 @@ impl Gateway {
         interface_changes = applied(&[&for_interfaces, &beside], &interface_plan)?;
         // Behind these: an interface that is down takes no routes.
         daemons = match serves_daemons {
-            true => Some(Daemons::serve(&mut core, &mut leaks, keep, shared)?),
+            true => Some(Daemons::serve(&mut core, &mut leaks, keep, shared, widths.room())?),
             false => None,
         };
         let wiring = if serves_daemons { None } else { core.take_wiring() };
@@ -257,6 +261,7 @@ impl Gateway {
             sources: Sources::default(),
             own_networks,
             widths,
+            paths_recheck: Recheck::default(),
             daemons,
             leaks,
             late,
@@ -501,6 +506,7 @@ impl Gateway {
         }
         self.follow_sources(look || news.routes);
         self.follow_own_networks(look || news.routes);
+        self.paths_recheck.note(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
     }
@@ -686,13 +692,27 @@ impl Gateway {
         told
     }
 
+    /// Has SAs and the TUN interface follow MTUs of interfaces, which may have changed if `look`, and those of routes.
     fn follow_mtus(&mut self, look: bool) -> anyhow::Result<()> {
-        let Some(mtu) = self.widths.news(self.core.state().site(), look)? else { return Ok(()) };
+        let Some(began) = self.paths_recheck.begin() else { return self.follow_own_mtus(look) };
+        self.widths.look_again();
+        let outcome = self.follow_own_mtus(look);
+        if let Some(daemons) = &mut self.daemons {
+            daemons.follow_paths(&mut self.core);
+        }
+        self.paths_recheck.rest(began);
+        outcome
+    }
+
+    /// The same for the site's own SAs.
+    fn follow_own_mtus(&mut self, look: bool) -> anyhow::Result<()> {
         let before = self.core.state().wire_mtu();
+        let site = self.core.state().site();
+        let Some(mtu) = self.widths.news(site, look)? else {
+            // It may be due for another reason.
+            return self.widths.set_plain(site, before);
+        };
         if self.core.set_wire_mtu(mtu)? {
-            if let Some(daemons) = &mut self.daemons {
-                daemons.kernel.set_wire_mtu(self.core.writer(), mtu);
-            }
             tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
             self.widths.plain_is_due();
         }
