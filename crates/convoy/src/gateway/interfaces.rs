@@ -136,15 +136,15 @@ pub(super) fn tell_left(site: &Site) {
     }
 }
 
-/// Removes those that a gateway left, also such as the site names no more.
+/// Removes those that a gateway left, also such as the site names no more. Their names.
 ///
 /// # Errors
 /// Fails if one cannot be removed.
-pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
+pub(super) fn remove(site: &Site) -> anyhow::Result<Vec<String>> {
     let present = present(site)?;
     let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
     let named = names.filter(|name| present.contains(*name)).cloned();
-    named.chain(unnamed(site)?).try_for_each(|name| remove_one(&name))
+    named.chain(unnamed(site)?).map(|name| remove_one(&name).map(|()| name)).collect()
 }
 
 /// Removes those that an earlier life of this gateway made and the site names no more. What cannot be

@@ -77,7 +77,7 @@ pub use leak_protection::{
 };
 pub use live::Live;
 pub use metrics::Metrics;
-pub use open::{Unprotected, open};
+pub use open::{Opened as OpenedHost, Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
 pub use unusable::{enter_namespace, refuse, unusable, unusable_here};
@@ -90,6 +90,15 @@ use crate::exit::{Stop, describe};
 /// Everything that is wrong with the file.
 pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
     Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
+}
+
+/// Reads what [`open()`] needs of a site file; its errors end the process with exit code 2.
+///
+/// # Errors
+/// Everything that is wrong with that part of the file.
+pub fn load_to_open(path: &Path) -> anyhow::Result<Site> {
+    let site = Site::load_to_open(path);
+    site.map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
 }
 
 /// Reason for the end of SAs that two machines have.
