@@ -251,7 +251,8 @@ impl Daemons {
         }
         if local.port() != site.wire.udp_port {
             let text = format!(
-                "the socket is bound to {local}, and ESP in UDP comes to port {} (wire.udp_port)",
+                "the socket is bound to {local}, and ESP in UDP comes to port {0} (wire.udp_port): there is no tunnel \
+                 behind a NAT until the daemon's port is {0} (strongSwan: port_nat_t)",
                 site.wire.udp_port
             );
             tracing::warn!("{} (pid {}): {text}", client.command, client.pid);
