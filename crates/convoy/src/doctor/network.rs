@@ -45,6 +45,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
             checks.push(modules::look(root, need));
         }
     }
+    checks.extend(interface(patient, &link));
     checks.extend(mtus(patient, &link));
     checks.extend(shared(patient));
     checks
@@ -153,6 +154,29 @@ fn filter(config: &Config, is_running: Option<bool>) -> Check {
             ),
         ),
     }
+}
+
+/// The TUN interface of a gateway that runs.
+fn interface(patient: &Patient<'_>, link: &LinkName) -> Option<Check> {
+    const ABOUT: &str = "TUN interface";
+    // One that forwards by itself has such an interface for the host's packets alone.
+    let has_one = |site: &&Site| site.leak_protection || !site.plain.backend.is_direct();
+    patient.site.filter(|_| patient.is_running == Some(true)).filter(has_one)?;
+    Some(match Network::open().and_then(|mut network| network.link(link)) {
+        Ok(it) if it.up => Check::ok(ABOUT, format!("{link} is up")),
+        Ok(_) => Check::problem(
+            ABOUT,
+            format!("{link} is down, so nothing passes: ip link set {link} up"),
+        ),
+        Err(HostError::NoSuchLink { .. }) => Check::problem(
+            ABOUT,
+            format!(
+                "a gateway runs, and {link} is not here: it was renamed, or moved to another network namespace; \
+                 `convoy status` says what to do"
+            ),
+        ),
+        Err(error) => unseen(ABOUT, &error),
+    })
 }
 
 /// The way to each peer, and whether what comes through the TUN interface fits there.

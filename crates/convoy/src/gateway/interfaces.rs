@@ -110,17 +110,22 @@ fn present(site: &Site) -> anyhow::Result<BTreeSet<String>> {
     Ok(Network::open()?.links()?.into_iter().map(|link| link.name).collect())
 }
 
-/// Interfaces that are not there any more, in words.
+/// Interfaces that are not there any more, or down, in words.
 ///
 /// # Errors
 /// Fails if the kernel cannot be asked.
 pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
-    let present = present(site)?;
-    let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
-    let gone = names.filter(|name| !present.contains(*name));
-    let say =
-        |name| format!("interface {name} is gone: start the gateway again to have it made anew");
-    Ok(gone.map(say).collect())
+    let links = Network::open()?.links()?;
+    let say = |name: &String| match links.iter().find(|link| link.name == *name) {
+        None => {
+            Some(format!("interface {name} is gone: start the gateway again to have it made anew"))
+        }
+        Some(link) if !link.up => {
+            Some(format!("interface {name} is down, so nothing passes: ip link set {name} up"))
+        }
+        Some(_) => None,
+    };
+    Ok(site.xfrm_interfaces().iter().filter_map(|interface| say(&interface.name)).collect())
 }
 
 /// Tells at a gateway's end what it leaves.

@@ -25,6 +25,7 @@ mod recheck;
 mod rights;
 mod routes;
 mod trace;
+mod tun_state;
 mod unusable;
 mod verdicts;
 mod width;
@@ -60,6 +61,7 @@ use daemons::{AppliedRequest, Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
 use late_ports::LatePorts;
 use leak_protection::LeakProtection;
+use on_change::OnChange;
 use own_networks::OwnNetworks;
 use ports::{Opened, Sides};
 use recheck::Recheck;
@@ -153,6 +155,8 @@ struct Made {
     plan: Plan,
     /// It is gone and cannot be made again.
     lost: Option<String>,
+    /// Fault of the one that is there, in words.
+    trouble: OnChange<Option<String>>,
 }
 
 /// Carries out plans: some of which nothing is taken back, and one that the end of the gateway takes back.
@@ -281,6 +285,7 @@ impl Gateway {
                 device,
                 plan: if beside.changes().is_empty() { interface_plan } else { beside },
                 lost: None,
+                trouble: OnChange::default(),
             },
             interface,
             sockets,
@@ -512,6 +517,7 @@ impl Gateway {
         let look = news.links;
         if look {
             self.addresses.follow(self.core.state().site());
+            self.look_at_interface();
         }
         self.follow_sources(look || news.routes);
         self.follow_own_networks(look || news.routes);
@@ -540,9 +546,26 @@ impl Gateway {
         }
     }
 
+    /// Tells when nothing passes the TUN interface that is there, and when that is put right: what its kernel forgot of
+    /// it meanwhile is as it was.
+    fn look_at_interface(&mut self) {
+        let Some(device) = &self.made.device else { return };
+        let trouble = tun_state::trouble(device);
+        let is_back = trouble.is_none() && self.made.trouble.get().is_some();
+        self.made.trouble.tell(trouble);
+        if is_back && let Err(error) = self.set_up_interface() {
+            tracing::error!("interface {}: {}", self.interface, describe(&error));
+        }
+    }
+
     fn make_interface(&mut self) -> anyhow::Result<()> {
         let Some(device) = &self.made.device else { return Ok(()) };
         device.make_again()?;
+        self.set_up_interface()
+    }
+
+    /// Gives the TUN interface what it has from the start.
+    fn set_up_interface(&mut self) -> anyhow::Result<()> {
         self.made.plan.apply()?.leave();
         self.widths.plain_is_new();
         self.own_networks.look_again();
@@ -789,12 +812,14 @@ impl Gateway {
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);
+        let made = self.made.trouble.get().clone();
         let daemons = self.daemons.iter().flat_map(Daemons::troubles);
         let spent = self.core.state().spent();
         let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
         let machine = spent.into_iter().chain(self.deaf.clone());
         let engine = self.core.engine_trouble();
         interfaces
+            .chain(made)
             .chain(self.addresses.troubles())
             .chain(self.own_networks.trouble())
             .chain(self.leaks.troubles())

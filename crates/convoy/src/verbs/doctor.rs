@@ -27,6 +27,7 @@ it was found and what would be right. What is looked at:
   clock, IPv6   certificates and lifetimes need a clock that is right
   routes        routes past the tunnels, rules ahead of Convoy's, rp_filter, forwarding, peers without a route
   packet filter whether the kernel has nf_tables
+  TUN interface of a running gateway: whether it is there and up
   MTU           of the ways to the peers, beside that of the TUN interface
   IKE daemon    whether those that run are led to Convoy
   UDP ports     who holds 500, 4500 and `udp_port`
