@@ -208,7 +208,7 @@ impl Installation {
         if config.leads == Lead::ByMark && self.table.is_marked_by_another()? {
             return Ok(());
         }
-        SecondLock::open(config)?.remove()
+        SecondLock::open(config)?.remove().map(drop)
     }
 
     /// Ends it: packets go where routes lead.
@@ -216,6 +216,6 @@ impl Installation {
         self.table.remove()?;
         self.rules.remove()?;
         self.lock.remove()?;
-        self.routes.remove()
+        self.routes.remove().map(drop)
     }
 }

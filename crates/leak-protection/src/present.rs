@@ -15,11 +15,11 @@ use crate::{
     table::{self, Table},
 };
 
-/// Removes the routes and `ip rule`s alone, which another kind of protection does not need.
+/// Removes the routes and `ip rule`s alone, which another kind of protection does not need. How many routes there were.
 ///
 /// # Errors
 /// [`LeakProtectionError`]; some may still be there then.
-pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
+pub fn remove_routes(config: Config) -> Result<usize, LeakProtectionError> {
     let mut routes = Routes::open(&config)?;
     let mut rules = Rules::open(&config)?;
     let [of_marks, of_interface] = [Lead::ByMark, Lead::ByDestination]
@@ -29,13 +29,14 @@ pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
         Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
         outcome => outcome?,
     };
+    let mut gone = 0;
     if !are_anothers {
         rules.remove()?;
-        of_marks?.remove()?;
+        gone += of_marks?.remove()?;
     }
-    of_interface?.remove()?;
+    gone += of_interface?.remove()?;
     routes.leave_tables(are_anothers);
-    routes.remove()
+    Ok(gone + routes.remove()?)
 }
 
 /// Interfaces around which leak protection stands, in the calling thread's network namespace.
@@ -47,7 +48,7 @@ pub fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
 }
 
 /// Ends leak protection around an interface, in the calling thread's network namespace: packets go where routes
-/// lead, in clear. Whether there was any.
+/// lead, in clear. Whether there was any; where somebody emptied the packet filter, routes may be left of it.
 ///
 /// # Errors
 /// [`LeakProtectionError`]; some of it may still stand then.
@@ -57,7 +58,7 @@ pub fn remove(config: Config) -> Result<bool, LeakProtectionError> {
         Err(LeakProtectionError::Unsupported(_)) => false,
         outcome => outcome?,
     };
-    remove_routes(config).map(|()| stood)
+    Ok(remove_routes(config)? > 0 || stood)
 }
 
 /// The remote prefixes of leak protection that is installed around an interface, in the calling thread's network namespace.

@@ -80,9 +80,10 @@ impl Routes {
         self.are_anothers = are_anothers;
     }
 
-    /// Removes all of them.
-    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
-        self.make(&BTreeSet::new()).map(|_| ())
+    /// Removes all of them. How many there were.
+    pub(crate) fn remove(&mut self) -> Result<usize, LeakProtectionError> {
+        let count = self.present()?.len();
+        self.make(&BTreeSet::new()).map(|_| count)
     }
 
     fn wanted(

@@ -252,10 +252,10 @@ impl SecondLock {
     }
 
     /// Removes all of it, the rules first.
-    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
+    pub(crate) fn remove(&mut self) -> Result<usize, LeakProtectionError> {
         self.make_rules(&BTreeSet::new())?;
         let there = self.present_routes()?;
-        self.take_up(&there)
+        self.take_up(&there).map(|()| there.len())
     }
 
     /// Addresses of IPv4 that this host has where a default route leads. The kernel's reverse path filter looks the way back

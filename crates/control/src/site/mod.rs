@@ -9,6 +9,7 @@ mod drivers;
 mod fields;
 mod finding;
 mod key;
+mod left;
 mod lifetime;
 mod marks;
 mod model;
@@ -48,11 +49,27 @@ impl Site {
     /// Everything that is wrong with the file, with what it names (key files, the state folder), in
     /// the order of the file. A file that is no TOML gives the first such error only.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), SiteErrors> {
+        Self::load_of(path, |document| document)
+    }
+
+    /// Reads what says what an earlier life of the gateway left on the host: neither SAs and policies nor folders of state
+    /// and key files, which need not be there, and no section of its work.
+    ///
+    /// # Errors
+    /// As [`Site::load`], in what is read.
+    pub fn load_to_open(path: &Path) -> Result<Self, SiteErrors> {
+        Self::load_of(path, left::only).map(|(site, _)| site)
+    }
+
+    fn load_of(
+        path: &Path,
+        part: impl FnOnce(DeTable<'_>) -> DeTable<'_>,
+    ) -> Result<(Self, Vec<Warning>), SiteErrors> {
         let source = Source::read(path)?;
         let mut report = Report::new(&source);
         let whole = Place { span: 0..0, key: String::new() };
         let document = match DeTable::parse(&source.text) {
-            Ok(document) => document.into_inner(),
+            Ok(document) => part(document.into_inner()),
             Err(error) => {
                 syntax_error(&mut report, &source, &error);
                 return report.finish(None);

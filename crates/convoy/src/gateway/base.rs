@@ -64,6 +64,9 @@ pub struct HostMedium {
     pub is_plain_direct: bool,
     /// Largest IP packet of that interface in bytes.
     pub plain_mtu: u16,
+    /// Largest outer packet in bytes that SAs of IKE daemons may have by this host's interfaces; 0 where there will be no
+    /// such SAs, or the site says it.
+    pub widest: u16,
     /// The wire side is an interface, where nobody computes UDP checksums as sockets do.
     pub is_wire_direct: bool,
     /// Addresses that may speak to inner senders. None on a TUN interface: the kernel drops packets
@@ -143,8 +146,13 @@ impl Prepared {
             Medium::Host(host) if host.is_plain_direct => host.plain_mtu,
             _ => site.plain.mtu.unwrap_or(0),
         };
+        let widest = match &medium {
+            Medium::Host(host) => host.widest,
+            Medium::Bare => 0,
+        };
         let interfaces = site.xfrm_interfaces();
         let of_interfaces = interfaces.iter().filter_map(|interface| interface.mtu).max();
+        let largest = largest.max(widest);
         let largest =
             largest.max(wire_mtu).max(plain).max(of_interfaces.unwrap_or(0)).max(LEAST_PACKET);
         let more = interfaces.len() as u32 * FRAMES_PER_INTERFACE;
@@ -361,6 +369,11 @@ impl Core {
     /// As [`State::send_on`].
     pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
         self.state.send_on(networks);
+        self.runtime.wake();
+    }
+
+    /// Has workers that sleep look for a new picture.
+    pub(super) fn wake(&self) {
         self.runtime.wake();
     }
 

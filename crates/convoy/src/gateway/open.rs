@@ -1,5 +1,6 @@
 //! Ends leak protection that a gateway left which does not run.
 
+use anyhow::Context as _;
 use convoy_control::site::Site;
 use convoy_host::{HostError, LinkName};
 use convoy_leak_protection::Config;
@@ -40,17 +41,27 @@ impl Unprotected {
     }
 }
 
+/// Things of a gateway that does not run which are gone.
+#[derive(Debug)]
+pub struct Opened {
+    /// True if something was closed: a packet filter, or routes and rules.
+    pub was_closed: bool,
+    /// Interfaces for SAs of daemons, and with them the routes into them.
+    pub interfaces: Vec<String>,
+}
+
 /// Takes away what a gateway that does not run left closed around its interface, or another one, and interfaces for
-/// SAs of daemons. Whether there was a packet filter.
+/// SAs of daemons.
 ///
 /// # Errors
-/// Fails if it cannot.
-pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
+/// Fails if it cannot; the rest is gone all the same.
+pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<Opened> {
     let own = site.plain.tun();
     let tun = LinkName::new(interface.unwrap_or(&own))?;
     let is_its_own = tun.as_str() == own;
-    let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
+    let interfaces = if is_its_own { interfaces::remove(site) } else { Ok(Vec::new()) };
     // Whichever kind of gateway it was.
-    let stood = convoy_leak_protection::remove(configured(site, tun))?;
-    removed.map(|()| stood)
+    let was_closed =
+        convoy_leak_protection::remove(configured(site, tun)).context("leak protection")?;
+    Ok(Opened { was_closed, interfaces: interfaces? })
 }

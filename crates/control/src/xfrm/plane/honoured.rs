@@ -117,7 +117,10 @@ pub(super) fn sa(sa: &Sa, direction: Direction, around: &Surroundings) -> Result
             return Err(unsupported("Convoy encapsulates ESP in UDP only (UDP_ENCAP_ESPINUDP)"));
         }
         Some(encap) if local_port(direction, &encap) != udp_port => {
-            let text = format!("Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's");
+            let text = format!(
+                "Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's: have the daemon use it \
+                 (port_nat_t of strongSwan)"
+            );
             return Err(Refusal::new(Errno::EINVAL, text));
         }
         _ => {}

@@ -18,6 +18,7 @@ use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
 use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaDirection, SaFlags};
 
+use super::Checked;
 use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
@@ -32,7 +33,7 @@ const HOP_LIMIT: u8 = 64;
 pub(super) struct Surroundings {
     pub(super) drivers: Drivers,
     pub(super) udp_port: u16,
-    /// Largest outer packet in bytes.
+    /// Largest outer packet in bytes where no route says so.
     pub(super) wire_mtu: u16,
     pub(super) interfaces: Interfaces,
     /// True if SAs may have ciphers of old peers.
@@ -98,19 +99,19 @@ impl Surroundings {
     pub(super) fn outbound(
         &self,
         sa: &Sa,
-        keys: &Keys,
+        checked: &Checked,
         known: Known,
         lease: Arc<Lease>,
-        source_is_here: bool,
     ) -> Result<OutboundSpec, Refusal> {
+        let Checked { keys, source_is_here, path_mtu, .. } = checked;
         let driver = self.driver(sa, &keys.material, Direction::Outbound)?;
         let key = driver.seal_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(OutboundSpec {
             sa: spec(sa, keys, known, Direction::Outbound)?,
             key: Arc::new(key).into(),
-            source_is_here,
+            source_is_here: *source_is_here,
             outer: outer(sa),
-            path_mtu: self.wire_mtu,
+            path_mtu: path_mtu.unwrap_or(self.wire_mtu),
             pad_to: u16::try_from(sa.tfc_padding.unwrap_or(0)).unwrap_or(u16::MAX),
             dummy_every: None,
             lease: lease.into(),
