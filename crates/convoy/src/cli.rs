@@ -2,6 +2,7 @@
 
 #[cfg(not(all(feature = "bench", feature = "provider")))]
 use clap::Args;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::demo::{self, DemoArgs};
@@ -59,12 +60,33 @@ impl Cli {
     /// Reads the command line, and the environment where that is of somebody who may decide.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let command = Self::command();
-        let command = match convoy_io::rights::is_secure() {
+        let mut command = match convoy_io::rights::is_secure() {
             true => without_environment(command),
             false => command,
         };
-        Self::from_arg_matches(&command.try_get_matches()?)
+        let matches = command.try_get_matches_from_mut(std::env::args_os());
+        Self::from_arg_matches(&matches.map_err(|error| with_usage_of_help(error, command))?)
     }
+}
+
+/// The error with the usage that `--help` shows of its verb: clap's own shows what was given as if it were needed, and
+/// leaves out the rest.
+fn with_usage_of_help(mut error: clap::Error, mut command: clap::Command) -> clap::Error {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return error };
+    let usage = usage.to_string();
+    command.build();
+    let mut verb = &mut command;
+    // Behind the program's name come the verb, and its own verb.
+    for word in usage.split_whitespace().skip(2) {
+        if verb.find_subcommand(word).is_none() {
+            break;
+        }
+        let Some(next) = verb.find_subcommand_mut(word) else { break };
+        verb = next;
+    }
+    let whole = verb.render_usage();
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(whole));
+    error
 }
 
 /// The same command line, for a program with rights that its caller lacks: no variable of the caller says where

@@ -33,6 +33,28 @@ fn help_is_an_answer_and_a_wrong_command_line_is_not() {
     }
 }
 
+/// An error shows the usage of its verb as the help does: what may be left out stands in brackets.
+#[test]
+fn usage_of_an_error_is_that_of_the_help() {
+    for (verb, wrong) in [
+        (&["status"][..], &["left", "--watch", "1", "--jsn"][..]),
+        (&["run"], &["--json", "site.toml"]),
+        (&["keys"], &["left", "--output", "x", "--from-site", "y"]),
+        (&["crypto", "set"], &["--on", "x", "--priority", "7", "left"]),
+        (&[], &["--log", "debug", "rum"]),
+    ] {
+        let usage = |of: &[&str]| {
+            let output = convoy(of);
+            let said = text(&output.stdout) + &text(&output.stderr);
+            let usage = said.lines().find(|line| line.starts_with("Usage: "));
+            usage.unwrap_or_else(|| panic!("{of:?}: {said}")).to_owned()
+        };
+        let (help, error) = ([verb, &["--help"]].concat(), [verb, wrong].concat());
+        assert_eq!(convoy(&error).status.code(), Some(2), "{error:?}");
+        assert_eq!(usage(&error), usage(&help), "{error:?}");
+    }
+}
+
 #[test]
 fn a_gateway_named_after_watch_is_told_its_place() {
     let output = convoy(&["status", "--watch", "left.toml"]);
