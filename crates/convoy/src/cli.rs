@@ -18,6 +18,7 @@ use crate::verbs::crypto::{self, CryptoArgs};
 use crate::verbs::doctor::{self, DoctorArgs};
 use crate::verbs::enable::{self, EnableArgs};
 use crate::verbs::exec::{self, ExecArgs};
+use crate::verbs::genkey::{self, GenkeyArgs};
 use crate::verbs::init::{self, InitArgs};
 use crate::verbs::keys::{self, KeysArgs};
 use crate::verbs::manual::{self, ManualArgs};
@@ -104,6 +105,9 @@ pub enum Verb {
         after_help = "Example:\n  convoy init tunnel --left 192.0.2.1 --right 198.51.100.1 \\\n      --left-net 10.1.0.0/24 --right-net 10.2.0.0/24"
     )]
     Init(InitArgs),
+    /// Write a key file for one direction of a tunnel.
+    #[command(after_help = genkey::HELP)]
+    Genkey(GenkeyArgs),
     /// Check site files; tells every error, and what would be right. Changes nothing.
     #[command(
         after_help = "Example:\n  convoy check left.toml right.toml\n\nExit codes: 0 no finding, 1 warnings only, 2 errors."
@@ -195,6 +199,7 @@ impl Verb {
         }
         match self {
             Self::Init(args) => init::run(&args),
+            Self::Genkey(args) => genkey::run(&args),
             Self::Check(args) => check::run(&args),
             Self::Run(args) => run::run(&args),
             Self::Status(args) => status::run(&args),
@@ -236,9 +241,8 @@ impl Verb {
             Self::Manual(_) => false,
             // The keys of measurements are nobody's.
             Self::Bench(_) | Self::OpensslConf(_) => false,
-            Self::Init(_) | Self::Check(_) | Self::Keys(_) | Self::Doctor(_) | Self::Open(_) => {
-                true
-            }
+            Self::Init(_) | Self::Genkey(_) | Self::Check(_) | Self::Keys(_) => true,
+            Self::Doctor(_) | Self::Open(_) => true,
             // They look for the gateway's socket in its site file.
             Self::Status(_) | Self::Sa(_) | Self::Policy(_) | Self::Trace(_) => true,
             Self::Crypto(_) | Self::Reload(_) => true,

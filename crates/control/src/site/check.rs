@@ -221,7 +221,7 @@ fn same_key<'a>(
         report.secret_error(
             &key.place,
             what,
-            "give each SA in each direction its own key; `convoy init` makes fresh ones",
+            "give each SA in each direction its own key; `convoy genkey` makes fresh ones",
         );
     }
 }
@@ -610,20 +610,16 @@ fn one_way(policy: &policy::Draft, report: &mut Report<'_>) {
     );
 }
 
-/// A file with keys in it is its owner's alone.
+/// Refuses a file with keys in it that is not its owner's alone, as a key file is.
 pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
-    let Some(sa) = sas.iter().find(|sa| sa.key_is_inline) else { return };
-    match mode_of(path) {
-        Some(mode) if mode & 0o077 != 0 => {
-            let place = Place { span: sa.place.span.clone(), key: format!("{}.key", sa.place.key) };
-            let what = format!("this file holds keys and is readable by others (mode {mode:04o})");
-            report.warn(
-                &place,
-                what,
-                format!("make it its owner's alone: chmod 600 {}", path.display()),
-            );
-        }
-        _ => {}
+    let Some(key) = sas.iter().find_map(|sa| sa.inline_key.as_ref()) else { return };
+    if let Some(mode) = mode_of(path).filter(|mode| mode & 0o077 != 0) {
+        let what = format!("this file holds keys and is readable by others (mode {mode:04o})");
+        let shown = path.display();
+        let help = format!(
+            "make it its owner's alone: chmod 600 {shown}; if others may have read it, make new keys (convoy genkey)"
+        );
+        report.secret_error(key, what, help);
     }
 }
 

@@ -9,6 +9,7 @@ mod drivers;
 mod fields;
 mod finding;
 mod key;
+mod key_parts;
 mod lifetime;
 mod marks;
 mod model;
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
+pub use key_parts::{KeyParts, UnknownAlgorithm, key_parts};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
     InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa, Plain,

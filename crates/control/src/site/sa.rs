@@ -50,7 +50,8 @@ pub(super) struct Draft {
     pub(super) local: Option<At<IpAddr>>,
     pub(super) remote: Option<At<IpAddr>>,
     pub(super) key: Option<At<Arc<SaKeyMaterial>>>,
-    pub(super) key_is_inline: bool,
+    /// Position of a key that stands in the file itself.
+    pub(super) inline_key: Option<Place>,
     pub(super) built: Option<Built>,
 }
 
@@ -93,7 +94,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         .need(report, "remote", "remote = \"192.0.2.2\"")
         .and_then(|f| f.parsed::<IpAddr>(report, address));
     let ends_fit = ends_fit(local.as_ref(), remote.as_ref(), report);
-    let sa_key::Keys { suite, material: key, is_inline: key_is_inline } =
+    let sa_key::Keys { suite, material: key, inline: inline_key } =
         sa_key::read(&mut table, report, context, protocol);
     let is_ah = protocol == Some(IpsecProtocol::Ah);
     if is_ah && let Some(field) = table.take("encap") {
@@ -125,7 +126,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         local,
         remote,
         key,
-        key_is_inline,
+        inline_key,
         built: None,
     };
     draft.built = ends_fit.then(|| draft.build(common, outbound, inbound, driver)).flatten();

@@ -21,8 +21,8 @@ pub(super) struct Keys {
     /// Algorithms that they are for.
     pub(super) suite: Option<Suite>,
     pub(super) material: Option<At<Arc<SaKeyMaterial>>>,
-    /// True if one of them stands in the site file.
-    pub(super) is_inline: bool,
+    /// Position of one that stands in the site file itself.
+    pub(super) inline: Option<Place>,
 }
 
 /// Reads the keys and the algorithms they are for.
@@ -38,15 +38,16 @@ pub(super) fn read(
     // The longer names first, so that they are not taken for the shorter ones misspelt.
     let integrity = Given::take(table, "integrity_key", "integrity_key_file");
     let cipher = Given::take(table, "key", "key_file");
-    let is_inline = cipher.inline.is_some() || integrity.inline.is_some();
+    let inline = cipher.inline.as_ref().or(integrity.inline.as_ref());
+    let inline = inline.map(|field| field.place.clone());
     let Some(suite) = suite else {
         // What the keys are for is not known, but their own errors can be told.
         cipher.secret(table, report, folder, None);
         integrity.secret(table, report, folder, None);
-        return Keys { suite: None, material: None, is_inline };
+        return Keys { suite: None, material: None, inline };
     };
     let material = material(table, report, folder, suite, cipher, integrity);
-    Keys { suite: Some(suite.suite()), material, is_inline }
+    Keys { suite: Some(suite.suite()), material, inline }
 }
 
 fn material(
@@ -87,7 +88,8 @@ fn material(
     match SaKeyMaterial::with_integrity(suite.suite(), bytes(key), bytes(mac)) {
         Ok(material) => Some(At { value: Arc::new(material), place }),
         Err(KeyMisfit::Unfit(error)) => {
-            let help = "make a new one: head -c 24 /dev/urandom | xxd -p -c 24";
+            let help =
+                format!("make a new one: convoy genkey --algorithm {} FILE", cipher_name(suite));
             report.secret_error(&place, error.to_string(), help);
             None
         }
@@ -108,6 +110,14 @@ fn algorithm(suite: EspSuite) -> String {
             if name.starts_with("aes") { algorithm.to_owned() } else { name }
         }
         _ => name,
+    }
+}
+
+/// The name of what `key` is for.
+fn cipher_name(suite: EspSuite) -> String {
+    match suite.suite() {
+        Suite::Pair { cipher, .. } => cipher.names().name.to_owned(),
+        _ => algorithm(suite),
     }
 }
 
@@ -189,7 +199,7 @@ fn hex_help(error: &KeyTextError) -> &'static str {
     match error {
         KeyTextError::OddDigits(_) => "give two digits for each byte",
         KeyTextError::Zeros => {
-            "write random digits, the same on both sides: `convoy init` makes some"
+            "write random digits, the same on both sides: `convoy genkey` makes some"
         }
         KeyTextError::NotHex(_) => "use the digits 0-9 and a-f only, with or without 0x in front",
     }
