@@ -76,18 +76,21 @@ fn with_usage_of_help(mut error: clap::Error, mut command: clap::Command) -> cla
     let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return error };
     let usage = usage.to_string();
     command.build();
-    let mut verb = &mut command;
     // Behind the program's name come the verb, and its own verb.
-    for word in usage.split_whitespace().skip(2) {
-        if verb.find_subcommand(word).is_none() {
-            break;
-        }
-        let Some(next) = verb.find_subcommand_mut(word) else { break };
-        verb = next;
-    }
-    let whole = verb.render_usage();
+    let whole = usage_of(&mut command, usage.split_whitespace().skip(2));
     error.insert(ContextKind::Usage, ContextValue::StyledStr(whole));
     error
+}
+
+/// The usage of the verb that words name.
+fn usage_of<'a>(
+    command: &mut clap::Command,
+    mut words: impl Iterator<Item = &'a str>,
+) -> clap::builder::StyledStr {
+    match words.next().and_then(|word| command.find_subcommand_mut(word)) {
+        Some(verb) => usage_of(verb, words),
+        None => command.render_usage(),
+    }
 }
 
 /// The same command line, for a program with rights that its caller lacks: no variable of the caller says where

@@ -35,7 +35,7 @@ impl Policy {
         !matches!(self.verdict, Verdict::Bypass)
     }
 
-    const fn version(&self) -> Family {
+    fn version(&self) -> Family {
         version_of(self.local.addr())
     }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 
+use crate::ranges::version_of;
 use crate::{
     config::{Config, Lead},
     error::LeakProtectionError,
@@ -259,7 +260,7 @@ impl LeakProtection {
     /// True if an address is a remote one of what leaves.
     #[must_use]
     pub fn is_remote(&self, address: IpAddr) -> bool {
-        self.prefixes.shown().out.of(address.is_ipv4()).remote.contains(address)
+        self.prefixes.shown().out.of(version_of(address)).remote.contains(address)
     }
 
     /// True if the remote one of two addresses is in a partly bypassed network; none if packets of this way are not held between them.

@@ -92,7 +92,8 @@ impl Site {
                 return report.finish(None);
             }
         }
-        let site = sections::read(Table::new(whole, part(document.into_inner())), &mut report, path);
+        let site =
+            sections::read(Table::new(whole, part(document.into_inner())), &mut report, path);
         report.finish(site.filter(|_| errors.is_empty()))
     }
 }

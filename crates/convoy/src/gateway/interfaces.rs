@@ -117,9 +117,7 @@ fn present(site: &Site) -> anyhow::Result<BTreeSet<String>> {
 pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
     let links = Network::open()?.links()?;
     let say = |name: &String| match links.iter().find(|link| link.name == *name) {
-        None => {
-            Some(format!("interface {name} was removed: restart the gateway to make it again"))
-        }
+        None => Some(format!("interface {name} was removed: restart the gateway to make it again")),
         Some(link) if !link.up => {
             Some(format!("interface {name} is down, so nothing passes: ip link set {name} up"))
         }

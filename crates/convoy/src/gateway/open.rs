@@ -20,14 +20,15 @@ impl Unprotected {
     /// [`HostError`](convoy_host::HostError) for an interface name that is none.
     pub fn look(site: &Site) -> anyhow::Result<Self> {
         let config = || Ok::<_, HostError>(configured(site, LinkName::new(site.plain.tun())?));
-        let is_free = convoy_leak_protection::stands(config()?).is_ok_and(|stands| !stands);
+        let is_free =
+            convoy_leak_protection::is_installed(config()?).is_ok_and(|is_installed| !is_installed);
         Ok(Self(if is_free { Some(config()?) } else { None }))
     }
 
     /// Opens what a start has closed that failed before the first packet. What an earlier run closed stays.
     pub fn restore(self) {
         let Some(config) = self.0 else { return };
-        match convoy_leak_protection::take_away(config) {
+        match convoy_leak_protection::remove(config) {
             Ok(true) => tracing::warn!(
                 "the start failed: removed the leak protection that it had installed"
             ),

@@ -122,8 +122,11 @@ fn a_second_sleep_is_rung_as_well() {
 #[test]
 fn a_worker_that_rests_takes_what_was_published_before_its_next_packet() {
     explore(|| {
-        let (flag, published, packet) =
-            (Arc::new(RestFlag::new()), Arc::new(AtomicUsize::new(1)), Arc::new(AtomicUsize::new(0)));
+        let (flag, published, packet) = (
+            Arc::new(RestFlag::new()),
+            Arc::new(AtomicUsize::new(1)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let control = thread::spawn({
             let (flag, published, packet) = (flag.clone(), published.clone(), packet.clone());
             move || {

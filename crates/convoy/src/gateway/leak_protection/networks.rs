@@ -224,25 +224,25 @@ pub(super) mod tests {
 
     #[test]
     fn routes_say_what_policies_mean_whose_sides_overlap() {
-        let remote = |local: &str, remote: &str, plain: &str| {
+        let remote_of = |local: &str, remote: &str, plain: &str| {
             let sets = prefix_sets(&site(plain, &[&protect(local, remote, "")]));
             sets.map(|sets| words(&sets.sides().remote)).map_err(|finding| finding.to_string())
         };
         let (all, listed) = ("\"0.0.0.0/0\"", "routes = [\"10.2.0.0/16\"]");
         let only = Ok(vec!["10.2.0.0/16".to_owned()]);
-        assert_eq!(remote(all, all, listed), only);
-        assert_eq!(remote("\"10.0.0.0/8\"", "\"10.0.0.0/8\"", listed), only);
-        assert_eq!(remote("\"10.1.0.0/24\"", all, listed), only);
+        assert_eq!(remote_of(all, all, listed), only);
+        assert_eq!(remote_of("\"10.0.0.0/8\"", "\"10.0.0.0/8\"", listed), only);
+        assert_eq!(remote_of("\"10.1.0.0/24\"", all, listed), only);
         // Apart, they mean what they say.
-        let apart = remote("\"10.1.0.0/24\"", "[\"10.2.0.0/16\", \"10.3.0.0/16\"]", listed);
+        let apart = remote_of("\"10.1.0.0/24\"", "[\"10.2.0.0/16\", \"10.3.0.0/16\"]", listed);
         assert_eq!(apart, Ok(vec!["10.2.0.0/16".to_owned(), "10.3.0.0/16".to_owned()]));
         let halves = "[\"0.0.0.0/1\", \"128.0.0.0/1\"]";
         for remote in [all, halves] {
-            let refused = remote(all, remote, "routes = \"none\"").unwrap_err();
+            let refused = remote_of(all, remote, "routes = \"none\"").unwrap_err();
             assert!(refused.contains("policy 'p0'"), "{refused}");
             assert!(refused.contains("leak_protection = false"), "{refused}");
             // Beside another interface there are no routes that could say it.
-            let refused = remote(all, remote, "backend = \"af_packet\"").unwrap_err();
+            let refused = remote_of(all, remote, "backend = \"af_packet\"").unwrap_err();
             assert!(refused.contains("does not list networks for cv-convoy0"), "{refused}");
             assert!(refused.contains("leak_protection = false"), "{refused}");
             assert!(!refused.contains("list the networks"), "{refused}");
