@@ -13,7 +13,7 @@ use convoy_xfrm::{
 };
 
 use super::interfaces::Interfaces;
-use super::sa::{Surroundings, local_port};
+use super::surroundings::{Surroundings, local_port};
 
 /// Of the flag `icmp` (RFC 4301 section 6.2), which strongSwan sets with `icmp = yes` alone.
 const NO_ICMP: &str = "Convoy chooses no SA by the packet that an ICMP error quotes";

@@ -12,6 +12,7 @@ mod owners;
 mod placed;
 mod policies;
 mod sa;
+mod surroundings;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -44,7 +45,8 @@ pub use placed::Placed;
 use policies::Placement;
 pub(super) use policies::{Numbered, PolicyMove, Read};
 pub(super) use sa::direction_of;
-use sa::{Keys, Known, Surroundings};
+use sa::{Keys, Known};
+use surroundings::Surroundings;
 
 /// Properties of a gateway on which SAs and policies of daemons depend.
 #[derive(Clone, Debug)]

@@ -419,7 +419,8 @@ fn what_works_against_it_is_found_on_a_real_host() {
     let found = || {
         let config = config(&world);
         let look = world.gateway.run(|| Look::around(&config, &peers).unwrap());
-        let far = world.gateway.run(|| convoy_leak_protection::remote_prefixes(config.clone()).unwrap());
+        let far =
+            world.gateway.run(|| convoy_leak_protection::remote_prefixes(config.clone()).unwrap());
         assert_eq!(far, FAR.map(net));
         findings(&look, &config, &far)
     };
