@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use crate::ancillary::{decode_address, items};
 use crate::bytes::byte;
@@ -12,12 +13,48 @@ const ICMP_UNREACHABLE: u8 = 3;
 const ICMP_FRAG_NEEDED: u8 = 4;
 const ICMPV6_TOO_BIG: u8 = 2;
 
+/// Messages in [`SHORT`] from which on they are a flood: a path tells some each second.
+const FLOOD: u32 = 256;
+const SHORT: Duration = Duration::from_millis(100);
+/// Time for which the kernel keeps messages of a flood from the socket.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Reads a socket's error queue, but only after a sign that there is something in it.
+///
+/// Anybody can send ICMP messages that look like news, and each would wake the worker. Where they are a flood, the
+/// kernel drops them for a second at a time, and they are looked at again behind it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ErrorQueue {
     signalled: bool,
     /// Offset of the SPI in what is quoted.
     spi_at: usize,
+    /// Messages since `began`.
+    count: u32,
+    began: Option<Instant>,
+    /// Time from which on the kernel keeps messages for the socket again, and the IP version of the socket.
+    paused: Option<(Instant, Version)>,
+}
+
+/// IP version of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V4,
+    V6,
+}
+
+impl Version {
+    fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// Has the kernel keep messages for a socket, or drop them with those that are kept.
+    fn keep_messages(self, fd: BorrowedFd<'_>, keeps: bool) -> io::Result<()> {
+        let (level, name) = match self {
+            Self::V4 => (libc::IPPROTO_IP, libc::IP_RECVERR),
+            Self::V6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        };
+        sys::set_int(fd, level, name, keeps.into())
+    }
 }
 
 impl ErrorQueue {
@@ -37,12 +74,16 @@ impl ErrorQueue {
         let mut data = [0; 64];
         let mut address = [0; sys::ADDRESS];
         let mut control = [0; sys::CONTROL_IN];
+        self.go_on(fd);
         while self.signalled {
             match sys::recv_error(fd, &mut data, &mut address, &mut control) {
                 Ok((len, control_len)) => {
                     let control = control.get(..control_len).unwrap_or_default();
                     let quoted = data.get(self.spi_at..len).unwrap_or_default();
                     let destination = decode_address(&address).map(|a| a.ip());
+                    if let Some(destination) = destination {
+                        self.count(fd, Version::of(destination));
+                    }
                     if let Some(event) = destination.and_then(|d| interpret(d, control, quoted)) {
                         return Some(event);
                     }
@@ -52,6 +93,34 @@ impl ErrorQueue {
             }
         }
         None
+    }
+}
+
+impl ErrorQueue {
+    /// Counts a message, and has the kernel drop more of them if they are a flood.
+    fn count(&mut self, fd: BorrowedFd<'_>, version: Version) {
+        self.count += 1;
+        if self.count == 1 {
+            self.began = Some(Instant::now());
+        }
+        if self.count < FLOOD {
+            return;
+        }
+        self.count = 0;
+        let is_flood = self.began.is_some_and(|began| began.elapsed() < SHORT);
+        // Where the kernel refuses, they go on to be read.
+        if is_flood && version.keep_messages(fd, false).is_ok() {
+            self.paused = Some((Instant::now() + PAUSE, version));
+        }
+    }
+
+    /// Has the kernel keep messages again when the pause is over.
+    #[inline]
+    fn go_on(&mut self, fd: BorrowedFd<'_>) {
+        let Some((until, version)) = self.paused else { return };
+        if Instant::now() >= until && version.keep_messages(fd, true).is_ok() {
+            self.paused = None;
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::wire::plug;
 use crate::common::{Namespace, burst_of, esp, event, ip_packet, receive};
 use convoy_io::{NewsSource, Port, PortEvent, Quote, raw, udp};
-use convoy_packet::{Arena, FrameSize};
+use convoy_packet::{Arena, Burst, FrameSize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 const UDP: u8 = 17;
@@ -49,8 +49,13 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
 /// Tells `to` that a packet from it was too big: what a router would say (RFC 1191 section 4, RFC 4443
 /// section 3.2) and anybody can.
 fn lie(liar: &Namespace, to: IpAddr, quoted: Vec<u8>) {
+    lies(liar, to, &quoted, 1);
+}
+
+/// Tells it so many times.
+fn lies(liar: &Namespace, to: IpAddr, quoted: &[u8], times: usize) {
     let (head, mtu) = if to.is_ipv4() { ([3, 4], LIE) } else { ([2, 0], LIE_V6) };
-    let mut message = [&head[..], &[0, 0], &mtu.to_be_bytes(), &quoted].concat();
+    let mut message = [&head[..], &[0, 0], &mtu.to_be_bytes(), quoted].concat();
     let (domain, protocol) = if to.is_ipv4() {
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum);
@@ -60,7 +65,9 @@ fn lie(liar: &Namespace, to: IpAddr, quoted: Vec<u8>) {
     };
     liar.run(move || {
         let socket = Socket::new(domain, Type::RAW, Some(protocol)).unwrap();
-        socket.send_to(&message, &SocketAddr::new(to, 0).into()).unwrap();
+        for _ in 0..times {
+            socket.send_to(&message, &SocketAddr::new(to, 0).into()).unwrap();
+        }
     });
 }
 
@@ -187,5 +194,52 @@ fn what_the_kernel_believes_of_a_path_changes_no_packet_of_a_port() {
             }
         }
         assert!(route(&near, peer).contains("mtu"));
+    }
+}
+
+/// Each message of a flood woke the worker, which left a quarter of the throughput.
+#[test]
+fn a_flood_of_made_up_messages_is_left_to_the_kernel_and_news_come_again_behind_it() {
+    let [near, far] = or_skip!(hosts());
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (local, peer) in ENDS {
+        let (local, peer) = (address(local), address(peer));
+        for protocol in [UDP, raw::ESP] {
+            let mut port = open(&near, protocol, local);
+            let quoted = |spi: u32| {
+                let quoted = esp(spi, 99, 100);
+                match protocol {
+                    UDP => in_udp(local, peer, true, &quoted),
+                    _ => ip_packet(local, peer, protocol, 0, true, &quoted),
+                }
+            };
+            let is_about = |event: &PortEvent, wanted: u32| {
+                matches!(event, PortEvent::PathMtu { quote: Quote::Esp { spi, .. }, .. } if *spi == wanted)
+            };
+            let mut look = |port: &mut Box<dyn Port>, spi: u32| {
+                let mut burst = Burst::new();
+                // A pending error is reported in place of data, and is the sign.
+                port.rx(&mut pool, &mut burst).unwrap();
+                burst.release(&mut pool);
+                std::iter::from_fn(|| port.event()).filter(|event| is_about(event, spi)).count()
+            };
+            let (mut sent, mut heard) = (0, 0);
+            for _ in 0..20 {
+                lies(&far, local, &quoted(0xf100d), 400);
+                sent += 400;
+                heard += look(&mut port, 0xf100d);
+            }
+            assert!(heard > 0 && heard < sent / 2, "{heard} of {sent} were heard");
+            let begun = Instant::now();
+            loop {
+                lie(&far, local, quoted(0xbeef));
+                if look(&mut port, 0xbeef) > 0 {
+                    break;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(20), "news do not come any more");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
     }
 }
