@@ -23,7 +23,7 @@ ifdef CI
 export CARGO_INCREMENTAL ?= 0
 endif
 
-.PHONY: help build bench ipsec-mb-compat demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
+.PHONY: help build bench bench-xfrm ipsec-mb-compat demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
 	constant-time library cryptodev install install-files install-library install-library-files uninstall
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make bench             the figures of the field's studies on one page, convoy-report/report.html; BENCH_FLAGS=--quick"
+	@echo "make bench-xfrm        the time of an IKE daemon's request for an SA or a policy, by how many there are; needs root"
 	@echo "make build             the release build of convoy, of what it preloads, and of the OpenSSL provider"
 	@echo "make library           the release build of the C library"
 	@echo "make ipsec-mb-compat PREFIX=$(PREFIX)    libIPSec_MB.so.1 and .so.2 for programs of intel-ipsec-mb, below lib/convoy-compat"
@@ -55,6 +56,12 @@ bench:
 	./interop/install-deps.sh
 	@$(MAKE) --no-print-directory build
 	$(TARGET)/release/convoy bench report $(BENCH_FLAGS)
+
+# Time of a daemon's request over the XFRM socket, by how many SAs and policies there are.
+bench-xfrm:
+	@$(MAKE) --no-print-directory build
+	$(CARGO) build --release --locked --package convoy-control --example xfrm_load
+	./interop/throughput/xfrm_requests.sh $(TARGET)/release/convoy $(TARGET)/release/examples/xfrm_load
 
 # The C library; its name among shared libraries changes with the minor version (see its build.rs).
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
