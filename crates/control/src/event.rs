@@ -12,7 +12,7 @@ use crate::status::Level;
 
 /// Urgency of an event, and one line about it: which SA, what happened, what to do. No keys.
 ///
-/// The SA's name is that of the picture of now; an SA that is gone has none. `spd` is the database
+/// The SA's name is that of the snapshot of now; an SA that is gone has none. `spd` is the database
 /// that the plain interface asks.
 #[must_use]
 pub fn describe(snapshot: &Snapshot, spd: SpdId, event: &Event) -> (Level, String) {

@@ -5,7 +5,7 @@
 //! * [`site`] reads the TOML site file into a typed [`site::Site`], or tells every error in it;
 //! * [`init`] writes a pair of such files to begin with;
 //! * [`lease`] remembers across restarts which sequence numbers of a key were used;
-//! * [`state`] makes of a site the picture that workers see, at start and at every reload;
+//! * [`state`] makes of a site the snapshot that workers see, at start and at every reload;
 //! * [`status`] tells how the gateway is doing, as types, JSON and text;
 //! * [`event`] puts into words what workers tell of SAs;
 //! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;

@@ -23,12 +23,12 @@ pub struct Absent {
 ///
 /// `is_here` is asked once for each address.
 pub fn follow(writer: &mut Writer, is_here: impl Fn(IpAddr) -> bool) -> Vec<Absent> {
-    let picture = writer.current();
+    let snapshot = writer.current();
     let mut draft = writer.draft();
     let mut known = HashMap::new();
     let mut absent = BTreeMap::<IpAddr, Absent>::new();
     let mut differs = false;
-    for (slot, sa) in picture.outbound_sas() {
+    for (slot, sa) in snapshot.outbound_sas() {
         let address = sa.endpoints.local;
         let here = *known.entry(address).or_insert_with(|| is_here(address));
         if !here {

@@ -1,11 +1,11 @@
-//! Immutable picture of policies and SAs, which control publishes and workers read.
+//! Immutable snapshot of policies and SAs, which control publishes and workers read.
 //!
-//! Control has the one [`Writer`], makes a [`Draft`] of the next picture and commits it; each worker
-//! holds a [`Reader`], looks at the generation once per burst and takes the new picture when it
+//! Control has the one [`Writer`], makes a [`Draft`] of the next snapshot and commits it; each worker
+//! holds a [`Reader`], looks at the generation once per burst and takes the new snapshot when it
 //! changed. Looking costs one atomic load; the lock is taken only on change.
 //!
-//! A picture's clone shares everything with it until one of the two changes, and then all but the
-//! pages that change. So the next picture is made from the last at the cost of the difference, and
+//! A snapshot's clone shares everything with it until one of the two changes, and then all but the
+//! pages that change. So the next snapshot is made from the last at the cost of the difference, and
 //! a worker finds that difference without looking at the rest.
 
 mod between;
@@ -85,7 +85,7 @@ pub struct SaOwner {
     pub worker: WorkerId,
 }
 
-/// An immutable picture of the SPD and the SAD. Clones are cheap and share what is the same.
+/// An immutable snapshot of the SPD and the SAD. Clones are cheap and share what is the same.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     spd: Arc<Spd>,
@@ -101,7 +101,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A picture without SAs.
+    /// A snapshot without SAs.
     #[must_use]
     pub fn new(spd: Spd) -> Self {
         Self { spd: Arc::new(spd), ..Self::default() }
@@ -269,7 +269,7 @@ impl Snapshot {
         Ok(SpdId(id))
     }
 
-    /// The policies of one database, to be changed in this picture and no other.
+    /// The policies of one database, to be changed in this snapshot and no other.
     pub fn spd_of_mut(&mut self, id: SpdId) -> Option<&mut Spd> {
         match usize::from(id.0).checked_sub(1) {
             None => Some(Arc::make_mut(&mut self.spd)),
@@ -277,7 +277,7 @@ impl Snapshot {
         }
     }
 
-    /// The policies, to be changed in this picture and no other.
+    /// The policies, to be changed in this snapshot and no other.
     pub fn spd_mut(&mut self) -> &mut Spd {
         Arc::make_mut(&mut self.spd)
     }
@@ -349,7 +349,7 @@ impl Snapshot {
         matches!(self.len(), (0, 0))
     }
 
-    /// Shows every outbound slot that may differ from the picture `old`, with what it holds now.
+    /// Shows every outbound slot that may differ from the snapshot `old`, with what it holds now.
     pub(crate) fn outbound_changes<'a>(
         &'a self,
         old: &'a Self,

@@ -1,4 +1,4 @@
-//! Treatment that a packet would get, worked out from a picture and touching nothing.
+//! Treatment that a packet would get, worked out from a snapshot and touching nothing.
 //!
 //! The pipelines decide the same for packets that are there; `tests/it/trace.rs` holds the two together.
 
@@ -88,8 +88,8 @@ pub struct PacketTrace {
 
 /// The way of a packet that leaves: RFC 4301 section 5.1.
 #[must_use]
-pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> PacketTrace {
-    let spd = picture.spd_of(spd);
+pub fn outbound(snapshot: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> PacketTrace {
+    let spd = snapshot.spd_of(spd);
     let decision = spd.and_then(|spd| spd.lookup(Direction::Outbound, &packet.flow));
     let way = |slot, outcome| PacketTrace { decision, slot, outcome };
     let reqid = match decision.map(|decision| decision.action) {
@@ -100,13 +100,13 @@ pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Pa
         }
         None => return way(None, Outcome::Dropped(why_uncovered(&packet.flow))),
     };
-    let owner = picture.outbound_to(reqid, &packet.flow);
-    match owner.and_then(|owner| Some((owner.slot, picture.outbound(owner.slot)?))) {
+    let owner = snapshot.outbound_to(reqid, &packet.flow);
+    match owner.and_then(|owner| Some((owner.slot, snapshot.outbound(owner.slot)?))) {
         Some((slot, sa)) if packet.interface != InterfaceId(0) && sa.has_sent(&packet.flow) => {
             way(Some(slot), Outcome::Dropped(DropReason::RoutingLoop))
         }
         Some((slot, sa)) => way(Some(slot), protect(sa, packet, now)),
-        None if picture.is_on_demand(reqid) => way(None, Outcome::Waits),
+        None if snapshot.is_on_demand(reqid) => way(None, Outcome::Waits),
         None => way(None, Outcome::Dropped(DropReason::NoSa)),
     }
 }
@@ -114,17 +114,17 @@ pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Pa
 /// The way of a packet that was in an authentic packet of the SA in `slot`: RFC 4301 section 5.2.
 #[must_use]
 pub fn inbound(
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     spd: SpdId,
     slot: SaSlot,
     flow: &FlowKey,
     now: Now,
 ) -> PacketTrace {
-    let spd = picture.spd_of(spd);
+    let spd = snapshot.spd_of(spd);
     let decision = spd.and_then(|spd| spd.lookup(Direction::Inbound, flow));
     let dropped =
         |reason| PacketTrace { decision, slot: Some(slot), outcome: Outcome::Dropped(reason) };
-    let Some(sa) = picture.inbound(slot) else { return dropped(DropReason::UnknownSpi) };
+    let Some(sa) = snapshot.inbound(slot) else { return dropped(DropReason::UnknownSpi) };
     if sa.lifetime.hard.reached(&sa.counters.usage, now).is_some() {
         return dropped(DropReason::LifetimeExpired);
     }

@@ -153,7 +153,7 @@ pub struct WorkerStats {
     pub path_mtu_ignored: Counter,
     /// Counters of its engines.
     pub engine: EngineStats,
-    /// Generation of the picture that its packets meet.
+    /// Generation of the snapshot that its packets meet.
     generation: AtomicU64,
     /// Rest of the worker with nothing under way.
     rest: RestFlag,
@@ -194,7 +194,7 @@ impl WorkerStats {
         self.id
     }
 
-    /// Generation of the picture that all packets meet which the worker takes from now on, both ways;
+    /// Generation of the snapshot that all packets meet which the worker takes from now on, both ways;
     /// none that met an older one is under way in it.
     #[must_use]
     pub fn generation(&self) -> u64 {

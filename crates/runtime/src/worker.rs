@@ -286,7 +286,7 @@ impl Worker {
         self.inbound.rests();
     }
 
-    /// Has it take the newest picture before its next packet, now that it rested.
+    /// Has it take the newest snapshot before its next packet, now that it rested.
     pub(crate) fn rises(&mut self) {
         self.outbound.rises();
         self.inbound.rises();

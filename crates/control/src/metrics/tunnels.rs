@@ -112,16 +112,16 @@ pub struct Tunnels {
 }
 
 impl Tunnels {
-    /// Takes over the SAs of a picture.
-    pub fn look(&mut self, picture: &Snapshot, daemons: Option<&Kernel>, now: Now) {
+    /// Takes over the SAs of a snapshot.
+    pub fn look(&mut self, snapshot: &Snapshot, daemons: Option<&Kernel>, now: Now) {
         self.looks += 1;
         self.totals.values_mut().for_each(|total| total.is_up = false);
-        for (slot, sa) in picture.outbound_sas() {
+        for (slot, sa) in snapshot.outbound_sas() {
             let tunnel = tunnel(daemons, Direction::Outbound, slot, &sa.sa);
             let is_up = !has_ended(&sa.lifetime, &sa.counters, now);
             self.take(tunnel, Direction::Outbound, sa.counters.as_arc(), is_up);
         }
-        for (slot, sa) in picture.inbound_sas() {
+        for (slot, sa) in snapshot.inbound_sas() {
             let tunnel = tunnel(daemons, Direction::Inbound, slot, &sa.sa);
             self.take(tunnel, Direction::Inbound, sa.counters.as_arc(), false);
         }

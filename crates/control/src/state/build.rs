@@ -215,13 +215,13 @@ pub(super) struct Made {
 }
 
 impl Maker<'_> {
-    /// Leases what is new, sets up keys, and gives slots that are free in the picture of now. An SA whose
+    /// Leases what is new, sets up keys, and gives slots that are free in the snapshot of now. An SA whose
     /// description is as it was keeps its very record.
     pub(super) fn make(
         &self,
         plan: &Plan,
         site: &Site,
-        picture: &Snapshot,
+        snapshot: &Snapshot,
     ) -> Result<Made, StateError> {
         let new_out =
             site.outbound.iter().zip(&plan.outbound).filter(|(_, o)| matches!(o, Origin::New));
@@ -236,7 +236,7 @@ impl Maker<'_> {
             None => return Err(StateError::NoStateFolder(WHY)),
         };
         let floors: Vec<_> = new_in.into_iter().map(|(_, counters)| counters).collect();
-        let made = self.records(plan, site, picture, &leases, &floors);
+        let made = self.records(plan, site, snapshot, &leases, &floors);
         if made.is_err()
             && let Some(keeper) = self.keeper
         {
@@ -250,13 +250,13 @@ impl Maker<'_> {
         &self,
         plan: &Plan,
         site: &Site,
-        picture: &Snapshot,
+        snapshot: &Snapshot,
         leases: &[Arc<Lease>],
         floors: &[Arc<SaCounters>],
     ) -> Result<Tables, StateError> {
         let mut tables = Tables::default();
-        // SAs that go are in the picture still, so no slot changes hands at once.
-        let mut slots = picture.free_outbound();
+        // SAs that go are in the snapshot still, so no slot changes hands at once.
+        let mut slots = snapshot.free_outbound();
         let mut leases = leases.iter();
         for (sa, origin) in site.outbound.iter().zip(&plan.outbound) {
             let (slot, spec) = match origin {
@@ -273,7 +273,7 @@ impl Maker<'_> {
             };
             tables.outbound.insert(sa.association.name.clone(), (slot, spec));
         }
-        let mut slots = picture.free_inbound();
+        let mut slots = snapshot.free_inbound();
         let mut floors = floors.iter();
         for (sa, origin) in site.inbound.iter().zip(&plan.inbound) {
             let (slot, spec) = match origin {

@@ -1,4 +1,4 @@
-//! The next picture from the last one, at the cost of what differs.
+//! The next snapshot from the last one, at the cost of what differs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Database {
     placed: Placed,
 }
 
-/// Makes the databases of a picture, which hold what `before` says, hold these policies. One that
+/// Makes the databases of a snapshot, which hold what `before` says, hold these policies. One that
 /// has no policies any more keeps its number, empty, until its name comes again.
 pub(super) fn databases(
     snapshot: &mut Snapshot,
@@ -132,7 +132,7 @@ fn longest_rise(numbers: &[Option<usize>]) -> Vec<usize> {
 }
 
 impl Tables {
-    /// Makes a picture that holds the SAs of `before` hold these.
+    /// Makes a snapshot that holds the SAs of `before` hold these.
     pub(super) fn bring(
         &self,
         before: &Self,

@@ -1,4 +1,4 @@
-//! From a site to the picture workers see, at start and at every reload.
+//! From a site to the snapshot workers see, at start and at every reload.
 //!
 //! [`State`] holds the desired state and what was made of it: an SA keeps its slot as long as it
 //! exists, and a changed SA of the same key keeps its lease or floor, so the worker's hot state goes
@@ -95,7 +95,7 @@ pub struct ReloadReport {
     /// Networks that must no longer be.
     #[serde(skip)]
     pub routes_removed: Vec<Prefix>,
-    /// Generation of the published picture.
+    /// Generation of the published snapshot.
     pub generation: u64,
 }
 
@@ -141,7 +141,7 @@ struct Tables {
 }
 
 impl State {
-    /// Leases numbers, sets up keys and makes the first picture.
+    /// Leases numbers, sets up keys and makes the first snapshot.
     ///
     /// `wire_mtu` is the largest outer packet in bytes where neither an SA nor the site says;
     /// `on_event` hears of trouble with the state folder, from the keeper's thread.
@@ -204,13 +204,13 @@ impl State {
         &self.drivers
     }
 
-    /// Place in which workers find the picture.
+    /// Place in which workers find the snapshot.
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         self.writer.published()
     }
 
-    /// The right to change the picture, for those beside this state who have SAs and policies in it.
+    /// The right to change the snapshot, for those beside this state who have SAs and policies in it.
     pub fn writer(&mut self) -> &mut Writer {
         &mut self.writer
     }
@@ -235,7 +235,7 @@ impl State {
         self.databases.values().map(|database| database.id)
     }
 
-    /// Number of pictures that were published.
+    /// Number of snapshots that were published.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -260,7 +260,7 @@ impl State {
         self.spent
     }
 
-    /// Takes all SAs of the site out of the picture, as their keys may not be used any more. Workers see it
+    /// Takes all SAs of the site out of the snapshot, as their keys may not be used any more. Workers see it
     /// at their next burst, and then [`State::spend_keys`] is to be called.
     pub fn end_sas(&mut self, why: &'static str) {
         let Tables { outbound, inbound, next_reqid } = std::mem::take(&mut self.tables);

@@ -107,7 +107,7 @@ pub struct DriverChange {
     pub sas_changed: usize,
 }
 
-/// The tiers of this machine, the algorithms, and the drivers with what the SAs of a picture did.
+/// The tiers of this machine, the algorithms, and the drivers with what the SAs of a snapshot did.
 /// Self-tests that were not run before are run now, which takes some tenths of a second.
 #[must_use]
 pub fn crypto_report(
@@ -146,7 +146,7 @@ struct Work {
     failures: u64,
 }
 
-/// One driver, with what the SAs of a picture did; `None` if there is none of this name.
+/// One driver, with what the SAs of a snapshot did; `None` if there is none of this name.
 #[must_use]
 pub fn driver_status(name: &str, drivers: &Drivers, snapshot: &Snapshot) -> Option<DriverStatus> {
     let driver = drivers.registry().drivers().find(|driver| driver.name() == name)?;

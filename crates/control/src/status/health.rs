@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A loss is critical from this part of a direction's packets on; a smaller one is worth a warning.
 const CRITICAL_SHARE: f64 = 0.01;
 
-/// Parts of a picture that tell of health.
+/// Parts of a status that tell of health.
 pub(super) struct Seen<'a> {
     pub(super) sas: &'a [SaStatus],
     /// Peers that get packets and send none.

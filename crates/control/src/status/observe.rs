@@ -1,4 +1,4 @@
-//! Taking the picture of a running gateway.
+//! Making the status of a running gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct Inputs<'a> {
     pub confinement: Option<Confinement>,
 }
 
-/// The picture of this moment. Feeds the sampler as well, so calling it every second keeps rates.
+/// The status of this moment. Feeds the sampler as well, so calling it every second keeps rates.
 #[must_use]
 pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Sampler) -> Status {
     let snapshot = state.published().current();
@@ -238,7 +238,7 @@ fn drops(inputs: &Inputs<'_>, sampler: &mut Sampler) -> Vec<Drops> {
     drops
 }
 
-/// All SAs of a picture, outbound ones first, each direction by name.
+/// All SAs of a snapshot, outbound ones first, each direction by name.
 fn sas(
     snapshot: &Snapshot,
     daemons: Option<&Kernel>,
@@ -391,6 +391,6 @@ pub fn sa_report(
     now_ns: u64,
     sampler: &mut Sampler,
 ) -> SaReport {
-    let picture = state.published().current();
-    SaReport { schema: SCHEMA, sas: sas(&picture, daemons, now_ns, sampler) }
+    let snapshot = state.published().current();
+    SaReport { schema: SCHEMA, sas: sas(&snapshot, daemons, now_ns, sampler) }
 }

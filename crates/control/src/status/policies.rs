@@ -160,14 +160,14 @@ struct Members {
 
 /// Policies of IKE daemons, as workers see them.
 fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> {
-    let picture = state.published().current();
+    let snapshot = state.published().current();
     let plain = state.site().plain.spd.as_ref().map(ToString::to_string);
     let interfaces = state.site().xfrm_interfaces().iter();
     let names = interfaces.map(|interface| Some(interface.name.clone()));
     let databases = state.interface_spds().map(|(_, spd)| spd).zip(names);
     let databases: Vec<Database<'_>> = core::iter::once((state.plain_spd(), plain))
         .chain(databases)
-        .filter_map(|(id, name)| Some(Database { id, spd: picture.spd_of(id)?, name }))
+        .filter_map(|(id, name)| Some(Database { id, spd: snapshot.spd_of(id)?, name }))
         .collect();
     let mut members: HashMap<(ReqId, Direction), Members> = HashMap::new();
     let mut join = |reqid, direction, name: &Arc<str>, spi: Spi, counters: &SaCounters| {
@@ -176,19 +176,19 @@ fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> 
         members.spis.push(spi.to_string());
         members.used.add(used(counters, now_ns));
     };
-    for (_, sa) in picture.outbound_sas() {
+    for (_, sa) in snapshot.outbound_sas() {
         for number in core::iter::once(sa.reqid).chain(sa.named) {
             join(number, Direction::Outbound, &sa.name, sa.spi, &sa.counters);
         }
     }
-    for (_, sa) in picture.inbound_sas() {
+    for (_, sa) in snapshot.inbound_sas() {
         for number in core::iter::once(sa.reqid).chain(sa.named) {
             join(number, Direction::Inbound, &sa.name, sa.spi, &sa.counters);
         }
     }
     let databases = databases.iter();
     let mut all: Vec<_> =
-        databases.flat_map(|base| in_database(&picture, kernel, &members, base, now_ns)).collect();
+        databases.flat_map(|base| in_database(&snapshot, kernel, &members, base, now_ns)).collect();
     all.sort_by_key(|policy| (policy.direction, policy.priority, policy.index));
     all
 }
@@ -203,7 +203,7 @@ struct Database<'a> {
 
 /// Policies of IKE daemons in one database. Each has SAs of its own.
 fn in_database(
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     kernel: &Kernel,
     members: &HashMap<(ReqId, Direction), Members>,
     database: &Database<'_>,
@@ -265,11 +265,11 @@ fn in_database(
                 decided = found.map_or(decided, |found| found.used);
                 status.shared = named.get(&key).is_some_and(|policies| *policies > 1);
                 if is_out {
-                    let slot = picture.outbound_for(reqid).map(|owner| owner.slot);
-                    let sa = slot.and_then(|slot| picture.outbound(slot));
+                    let slot = snapshot.outbound_for(reqid).map(|owner| owner.slot);
+                    let sa = slot.and_then(|slot| snapshot.outbound(slot));
                     status.sa_out = sa.map(|sa| sa.name.to_string());
                     status.spi_out = sa.map(|sa| sa.spi.to_string());
-                    status.acquire = picture.is_on_demand(reqid);
+                    status.acquire = snapshot.is_on_demand(reqid);
                 } else if let Some(found) = found {
                     (status.sa_in, status.spi_in) = (found.names.clone(), found.spis.clone());
                 }

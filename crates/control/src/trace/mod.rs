@@ -174,7 +174,7 @@ pub fn trace(
 }
 
 fn trace_in(
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     state: &State,
     daemons: Option<&Kernel>,
     packet: Question,
@@ -186,12 +186,12 @@ fn trace_in(
             let (interface, spd) = interface(state, packet.if_id)?;
             let (len, dont_fragment) = (packet.bytes.into(), packet.dont_fragment);
             let seen = Packet { flow, len, dont_fragment, interface };
-            (trace::outbound(picture, spd, &seen, now), Direction::Outbound, spd)
+            (trace::outbound(snapshot, spd, &seen, now), Direction::Outbound, spd)
         }
-        Some(spi) => match receiver(picture, spi) {
+        Some(spi) => match receiver(snapshot, spi) {
             Some(slot) => {
-                let spd = spd_behind(state, picture, slot);
-                (trace::inbound(picture, spd, slot, &flow, now), Direction::Inbound, spd)
+                let spd = spd_behind(state, snapshot, slot);
+                (trace::inbound(snapshot, spd, slot, &flow, now), Direction::Inbound, spd)
             }
             None => return Ok(unknown_spi(packet)),
         },
@@ -212,10 +212,10 @@ fn trace_in(
         Outcome::TooBig { mtu } => Verdict::TooBig { mtu_bytes: mtu },
         Outcome::Dropped(_) => Verdict::Dropped,
     };
-    let policy = policy_used(daemons, picture, spd, &way);
+    let policy = policy_used(daemons, snapshot, spd, &way);
     let onward = (way.outcome == Outcome::Transit).then(|| {
         let inside = Question { spi: None, ..packet };
-        trace_in(picture, state, daemons, inside, now)
+        trace_in(snapshot, state, daemons, inside, now)
     });
     let advice = match (reason, verdict) {
         (Some(reason), _) => advice::on(reason, policy.as_ref()),
@@ -232,7 +232,7 @@ fn trace_in(
         }),
         advice: advice.map(ToOwned::to_owned),
         policy,
-        sa: way.slot.and_then(|slot| sa_used(daemons, picture, direction, slot)),
+        sa: way.slot.and_then(|slot| sa_used(daemons, snapshot, direction, slot)),
         onward: onward.transpose()?.map(Box::new),
         host: None,
     })
@@ -276,9 +276,9 @@ pub fn flow(packet: &Question) -> Result<FlowKey, String> {
 }
 
 /// The SA that receives this SPI. Two may have one at different addresses of ours; the first is meant.
-fn receiver(picture: &Snapshot, spi: u32) -> Option<SaSlot> {
+fn receiver(snapshot: &Snapshot, spi: u32) -> Option<SaSlot> {
     let spi = Spi::new(spi)?;
-    picture.inbound_sas().find(|(_, sa)| sa.spi == spi).map(|(slot, _)| slot)
+    snapshot.inbound_sas().find(|(_, sa)| sa.spi == spi).map(|(slot, _)| slot)
 }
 
 fn unknown_spi(packet: Question) -> Trace {
@@ -297,20 +297,20 @@ fn unknown_spi(packet: Question) -> Trace {
 }
 
 /// The database that packets of an inbound SA are asked about in.
-fn spd_behind(state: &State, picture: &Snapshot, slot: SaSlot) -> SpdId {
-    let interface = picture.inbound(slot).map_or(0, |sa| sa.interface.0);
+fn spd_behind(state: &State, snapshot: &Snapshot, slot: SaSlot) -> SpdId {
+    let interface = snapshot.inbound(slot).map_or(0, |sa| sa.interface.0);
     let nth = |n| state.interface_spds().nth(n).map(|(_, spd)| spd);
     usize::from(interface).checked_sub(1).and_then(nth).unwrap_or_else(|| state.plain_spd())
 }
 
 fn policy_used(
     daemons: Option<&Kernel>,
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     spd: SpdId,
     way: &PacketTrace,
 ) -> Option<PolicyUsed> {
     let decision = way.decision?;
-    let policy = picture.spd_of(spd)?.policy(decision.id)?;
+    let policy = snapshot.spd_of(spd)?.policy(decision.id)?;
     let index = daemons.and_then(|kernel| kernel.policy_index(spd, decision.id));
     let action = match decision.action {
         PolicyAction::Protect { .. } => "protect",
@@ -328,14 +328,14 @@ fn policy_used(
 
 fn sa_used(
     daemons: Option<&Kernel>,
-    picture: &Snapshot,
+    snapshot: &Snapshot,
     direction: Direction,
     slot: SaSlot,
 ) -> Option<SaUsed> {
     let reqid = daemons.and_then(|kernel| kernel.reqid(direction, slot));
     let used = match direction {
-        Direction::Outbound => sending(picture.outbound(slot)?),
-        Direction::Inbound => receiving(picture.inbound(slot)?),
+        Direction::Outbound => sending(snapshot.outbound(slot)?),
+        Direction::Inbound => receiving(snapshot.inbound(slot)?),
     };
     Some(match reqid {
         Some(reqid) => SaUsed { origin: Origin::Daemon, reqid, ..used },

@@ -46,7 +46,7 @@ pub struct Association {
     pub sa: Sa,
     /// True if it has no keys yet.
     pub is_larval: bool,
-    /// Position in the workers' picture; `None` for a larval SA.
+    /// Position in the workers' snapshot; `None` for a larval SA.
     pub placed: Option<Placed>,
     /// Source of its packets that daemons were last told, and the time of that in seconds since 1970.
     pub mapped: Option<(SocketAddr, u64)>,

@@ -63,7 +63,7 @@ impl Addresses {
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     absent: Vec<Absent>,
-    /// The picture that was looked at.
+    /// The snapshot that was looked at.
     generation: u64,
 }
 

@@ -36,7 +36,7 @@ const LEAST_PACKET: u16 = 2048;
 /// Longest time of a stop before packets under way are given up.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// Longest time until workers see a new picture; a burst takes microseconds.
+/// Longest time until workers see a new snapshot; a burst takes microseconds.
 const WORKERS_LIMIT: Duration = Duration::from_secs(2);
 /// Nanoseconds after which a device made of software is back that was removed.
 const MODEL_ABSENT_NS: u64 = 1_000_000_000;
@@ -372,7 +372,7 @@ impl Core {
         self.runtime.wake();
     }
 
-    /// Has workers that sleep look for a new picture.
+    /// Has workers that sleep look for a new snapshot.
     pub(super) fn wake(&self) {
         self.runtime.wake();
     }
@@ -406,7 +406,7 @@ impl Core {
         Ok(changed)
     }
 
-    /// Waits until every worker sees the picture of this generation or a later one, and nothing that met
+    /// Waits until every worker sees the snapshot of this generation or a later one, and nothing that met
     /// an older one is under way. Says whether that came to pass in time.
     #[must_use]
     pub fn wait_for_workers(&self, generation: u64) -> bool {

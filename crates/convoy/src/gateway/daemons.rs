@@ -59,7 +59,7 @@ pub(super) struct Daemons {
     interfaces: Interfaces,
     /// Interfaces that somebody removed, in words.
     missing: Vec<String>,
-    /// The picture after which interfaces were last as wide as their SAs.
+    /// The snapshot after which interfaces were last as wide as their SAs.
     fitted: u64,
     /// True if the host's addresses may have changed since directions of SAs were decided.
     are_addresses_new: bool,
@@ -81,7 +81,7 @@ struct Shared {
 pub(super) struct AppliedRequest {
     /// Answer to whoever asked.
     pub(super) answer: Answer,
-    /// The picture that every worker is to see before the answer goes out. To be waited for without a lock: a worker
+    /// The snapshot that every worker is to see before the answer goes out. To be waited for without a lock: a worker
     /// may be stuck.
     pub(super) generation: Option<u64>,
 }

@@ -56,7 +56,7 @@ pub struct Live {
     cpu: Cpu,
     /// Brings the workers' counters up to date. Not under the lock: it waits for them.
     update_stats: Box<dyn Fn() + Send + Sync>,
-    /// Waits until every worker sees a picture; false where one does not in time. Not under the lock either: status and
+    /// Waits until every worker sees a snapshot; false where one does not in time. Not under the lock either: status and
     /// metrics answer meanwhile.
     wait_for_workers: Box<dyn Fn(u64) -> bool + Send + Sync>,
     /// Called when a client wants the gateway to end.
@@ -359,8 +359,8 @@ impl Inner {
             let no_metrics = self.no_metrics.as_deref();
             let status = status(gateway, cpu, &mut self.sampler, &self.attached, no_metrics);
             self.last = Arc::new(status);
-            let picture = gateway.core().state().published().current();
-            self.tunnels.look(&picture, gateway.kernel(), now());
+            let snapshot = gateway.core().state().published().current();
+            self.tunnels.look(&snapshot, gateway.kernel(), now());
         }
     }
 }

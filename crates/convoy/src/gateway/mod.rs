@@ -795,8 +795,8 @@ impl Gateway {
         if question.spi.is_some() || question.if_id != 0 || site.plain.backend.is_direct() {
             return None;
         }
-        let picture = self.core.state().published().current();
-        let protection = self.leaks.trace(&picture);
+        let snapshot = self.core.state().published().current();
+        let protection = self.leaks.trace(&snapshot);
         let of_daemons = site.xfrm_interfaces().iter().map(|interface| interface.name.as_str());
         let interfaces: Vec<_> = [self.interface.as_str()].into_iter().chain(of_daemons).collect();
         Some(trace::host_way(protection.as_ref(), &interfaces, question, flow))

@@ -64,7 +64,7 @@ fn show(args: &StatusArgs, status: &Status) -> anyhow::Result<()> {
         // One line each, for programs that read a stream.
         (true, true) => output::print(&format!("{}\n", serde_json::to_string(status)?)),
         (true, false) => output::json(status),
-        // Home, and clear below: the picture stands still.
+        // Home, and clear below: the snapshot stands still.
         (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", text())),
         (false, false) => output::print(&text()),
     }

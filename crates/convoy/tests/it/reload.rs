@@ -291,8 +291,8 @@ fn drivers_change_under_traffic_and_nothing_is_lost() {
         let site = |_: char, plan: String| format!("{plan}\n[crypto]\nengine = \"{engine}\"\n");
         let mut rig = Rig::start(site);
         let Rig { gateways, hosts, .. } = &mut rig;
-        let picture = gateways[0].state().published().current();
-        let (_, sa) = picture.outbound_sas().next().unwrap();
+        let snapshot = gateways[0].state().published().current();
+        let (_, sa) = snapshot.outbound_sas().next().unwrap();
         let best = sa.key.tier();
         let drivers = gateways[0].state().drivers().clone();
         let of = |tier| {
@@ -301,9 +301,9 @@ fn drivers_change_under_traffic_and_nothing_is_lost() {
             drivers.registry().drivers().find(is_of).unwrap().name()
         };
         let tiers = |gateways: &[Core; 2]| {
-            let picture = gateways[0].state().published().current();
-            let outbound = picture.outbound_sas().map(|(_, sa)| sa.key.tier());
-            outbound.chain(picture.inbound_sas().map(|(_, sa)| sa.key.tier())).collect::<Vec<_>>()
+            let snapshot = gateways[0].state().published().current();
+            let outbound = snapshot.outbound_sas().map(|(_, sa)| sa.key.tier());
+            outbound.chain(snapshot.inbound_sas().map(|(_, sa)| sa.key.tier())).collect::<Vec<_>>()
         };
         let set = |gateways: &mut [Core; 2], tier, setting| {
             for gateway in gateways {

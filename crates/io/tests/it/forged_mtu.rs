@@ -214,9 +214,7 @@ fn a_flood_of_made_up_messages_is_left_to_the_kernel_and_news_come_again_behind_
                     _ => ip_packet(local, peer, protocol, 0, true, &quoted),
                 }
             };
-            let is_about = |event: &PortEvent, wanted: u32| {
-                matches!(event, PortEvent::PathMtu { quote: Quote::Esp { spi, .. }, .. } if *spi == wanted)
-            };
+            let is_about = |event: &PortEvent, wanted: u32| matches!(event, PortEvent::PathMtu { quote: Quote::Esp { spi, .. }, .. } if *spi == wanted);
             let mut look = |port: &mut Box<dyn Port>, spi: u32| {
                 let mut burst = Burst::new();
                 // A pending error is reported in place of data, and is the sign.

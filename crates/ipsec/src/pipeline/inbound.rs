@@ -116,7 +116,7 @@ impl<O: Observer> Inbound<O> {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        // A new picture may give slots, and with them key numbers, to other SAs. Jobs that the engine has
+        // A new snapshot may give slots, and with them key numbers, to other SAs. Jobs that the engine has
         // not taken yet go first, so that they meet the key they were made for.
         if self.jobs.is_empty() {
             self.adopt(now);
@@ -229,7 +229,7 @@ impl<O: Observer> Inbound<O> {
         self.engine.rests();
     }
 
-    /// Has the next burst meet the newest picture, whoever publishes another one meanwhile: to be called when
+    /// Has the next burst meet the newest snapshot, whoever publishes another one meanwhile: to be called when
     /// the worker works again after a rest on which others count.
     pub fn rises(&mut self) {
         self.reader.wait_for_next();
@@ -241,7 +241,7 @@ impl<O: Observer> Inbound<O> {
         if self.in_flight == 0 || self.engine.is_ready() { 0 } else { self.in_flight }
     }
 
-    /// Generation of the picture that packets which come now meet, and all that are under way have met.
+    /// Generation of the snapshot that packets which come now meet, and all that are under way have met.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.settled.generation()

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A stage of a pipeline, as the picture in [the module's documentation](super) names them.
+/// A stage of a pipeline, as the snapshot in [the module's documentation](super) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Outbound: headers are read.

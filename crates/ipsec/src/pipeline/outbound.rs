@@ -161,7 +161,7 @@ impl<O: Observer> Outbound<O> {
         self.engine.rests();
     }
 
-    /// Has the next burst meet the newest picture, whoever publishes another one meanwhile: to be called when
+    /// Has the next burst meet the newest snapshot, whoever publishes another one meanwhile: to be called when
     /// the worker works again after a rest on which others count.
     pub fn rises(&mut self) {
         self.reader.wait_for_next();
@@ -173,7 +173,7 @@ impl<O: Observer> Outbound<O> {
         if self.in_flight == 0 || self.engine.is_ready() { 0 } else { self.in_flight }
     }
 
-    /// Generation of the picture that packets which come now meet, and all that are under way have met.
+    /// Generation of the snapshot that packets which come now meet, and all that are under way have met.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.settled.generation()

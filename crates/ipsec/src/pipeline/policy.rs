@@ -20,7 +20,7 @@ use crate::spd::{Decision, Direction, PolicyAction, Spd, SpdId, Tally};
 pub(super) struct Stage<'a, 'b> {
     pub(super) now: Now,
     pub(super) snapshot: &'a Snapshot,
-    /// The pictures that packets may have met before.
+    /// The snapshots that packets may have met before.
     pub(super) met: &'a Settled,
     pub(super) sas: &'a Slab<InboundSa>,
     pub(super) plain: &'a mut Burst,
@@ -102,7 +102,7 @@ fn pass(
     }
 }
 
-/// True if a picture that packets under way have met lets one pass.
+/// True if a snapshot that packets under way have met lets one pass.
 #[cold]
 fn was_meant(
     met: &Settled,
@@ -110,10 +110,11 @@ fn was_meant(
     flow: &FlowKey,
     serves: impl Fn(Option<Decision>) -> bool,
 ) -> bool {
-    let decision = |picture: &Snapshot| {
-        spd.and_then(|spd| picture.spd_of(spd)).and_then(|spd| spd.lookup(Direction::Inbound, flow))
+    let decision = |snapshot: &Snapshot| {
+        spd.and_then(|spd| snapshot.spd_of(spd))
+            .and_then(|spd| spd.lookup(Direction::Inbound, flow))
     };
-    met.earlier().any(|picture| serves(decision(picture)))
+    met.earlier().any(|snapshot| serves(decision(snapshot)))
 }
 
 /// Counts for a policy that says what is done anyway.

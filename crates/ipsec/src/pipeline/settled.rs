@@ -7,17 +7,17 @@ use convoy_engine::Front;
 
 use crate::snapshot::Snapshot;
 
-/// Earlier pictures that are kept at most, whatever is published while an engine is slow.
+/// Earlier snapshots that are kept at most, whatever is published while an engine is slow.
 const KEPT: usize = 16;
 
-/// The generation that every packet has met which is under way, the newest one, and the pictures before it
+/// The generation that every packet has met which is under way, the newest one, and the snapshots before it
 /// as long as packets are under way that met them.
 #[derive(Debug)]
 pub(super) struct Settled {
     generation: u64,
     /// A newer one, with the engine's mark behind the packets that met older ones.
     next: Option<(u64, u64)>,
-    /// Earlier pictures, each with the mark behind the packets that met it; the oldest first.
+    /// Earlier snapshots, each with the mark behind the packets that met it; the oldest first.
     earlier: VecDeque<(Arc<Snapshot>, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl Settled {
         Self { generation, next: None, earlier: VecDeque::new() }
     }
 
-    /// A picture was taken over. `old` is the one before, if packets are under way that met it and will be
+    /// A snapshot was taken over. `old` is the one before, if packets are under way that met it and will be
     /// asked about again.
     pub(super) fn took_over(
         &mut self,
@@ -63,6 +63,6 @@ impl Settled {
 
     /// Pictures before the present one that packets under way have met, the newest first.
     pub(super) fn earlier(&self) -> impl Iterator<Item = &Snapshot> {
-        self.earlier.iter().rev().map(|(picture, _)| &**picture)
+        self.earlier.iter().rev().map(|(snapshot, _)| &**snapshot)
     }
 }

@@ -1,4 +1,4 @@
-//! Handover of pictures from control to workers.
+//! Handover of snapshots from control to workers.
 
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -17,18 +17,18 @@ pub struct Published {
 }
 
 impl Published {
-    /// Publishes a picture that never changes. [`Writer::new`] begins one that does.
+    /// Publishes a snapshot that never changes. [`Writer::new`] begins one that does.
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Arc<Self> {
         Writer::new(snapshot).published
     }
 
-    /// Replaces the picture; workers see it at their next burst. Returns its generation.
+    /// Replaces the snapshot; workers see it at their next burst. Returns its generation.
     fn replace(&self, snapshot: Snapshot) -> u64 {
         let snapshot = Arc::new(snapshot);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let old = core::mem::replace(&mut *current, snapshot);
-        // Inside the lock, so that generations and pictures come in the same order. Release pairs
+        // Inside the lock, so that generations and snapshots come in the same order. Release pairs
         // with the reader's Acquire, though the lock alone would do: the reader takes it as well.
         let generation = self.generation.fetch_add(1, Ordering::Release) + 1;
         drop(current);
@@ -37,13 +37,13 @@ impl Published {
         generation
     }
 
-    /// The number of the picture of now.
+    /// The number of the snapshot of now.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The picture of now.
+    /// The snapshot of now.
     #[must_use]
     pub fn current(&self) -> Arc<Snapshot> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -58,7 +58,7 @@ impl Published {
 
 /// The right to change what is published, of which there is one for each [`Published`].
 ///
-/// It cannot be cloned, and a [`Draft`] borrows it: of two who changed the same picture at a time,
+/// It cannot be cloned, and a [`Draft`] borrows it: of two who changed the same snapshot at a time,
 /// the later one's would undo the other's.
 #[derive(Debug)]
 pub struct Writer {
@@ -66,7 +66,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Publishes a first picture.
+    /// Publishes a first snapshot.
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
         let (generation, current) = (AtomicU64::new(1), Mutex::new(Arc::new(snapshot)));
@@ -79,20 +79,20 @@ impl Writer {
         &self.published
     }
 
-    /// The picture of now.
+    /// The snapshot of now.
     #[must_use]
     pub fn current(&self) -> Arc<Snapshot> {
         self.published.current()
     }
 
-    /// Begins the next picture as a copy of the one of now. The cost is that of what is changed in
+    /// Begins the next snapshot as a copy of the one of now. The cost is that of what is changed in
     /// it, whatever the number of SAs and policies.
     pub fn draft(&mut self) -> Draft<'_> {
         let next = Snapshot::clone(&self.current());
         Draft { writer: self, next }
     }
 
-    /// Publishes the picture of now with a change, and returns what the change does.
+    /// Publishes the snapshot of now with a change, and returns what the change does.
     ///
     /// # Errors
     /// That of `change`; then nothing is published.
@@ -106,13 +106,13 @@ impl Writer {
         Ok(done)
     }
 
-    /// Publishes a picture that owes nothing to the one of now, and returns its generation.
+    /// Publishes a snapshot that owes nothing to the one of now, and returns its generation.
     pub fn publish(&mut self, snapshot: Snapshot) -> u64 {
         self.published.replace(snapshot)
     }
 }
 
-/// The next picture, which nobody sees before it is [committed](Self::commit). Dropped, it is
+/// The next snapshot, which nobody sees before it is [committed](Self::commit). Dropped, it is
 /// forgotten.
 #[derive(Debug)]
 #[must_use = "a draft that is dropped changes nothing"]
@@ -147,17 +147,17 @@ impl DerefMut for Draft<'_> {
 pub struct Reader {
     published: Arc<Published>,
     seen: u64,
-    /// True if the next picture is waited for.
+    /// True if the next snapshot is waited for.
     waits: bool,
     snapshot: Arc<Snapshot>,
 }
 
 impl Reader {
-    /// Takes a newer picture if there is one; returns the one it replaced.
+    /// Takes a newer snapshot if there is one; returns the one it replaced.
     ///
-    /// Waits for the first picture, without which every packet would be dropped, and for that after [a
+    /// Waits for the first snapshot, without which every packet would be dropped, and for that after [a
     /// rest](Self::wait_for_next). Other ones never make it wait: while another thread holds the lock, the
-    /// old picture stays until the next look.
+    /// old snapshot stays until the next look.
     #[inline]
     pub fn refresh(&mut self) -> Option<Arc<Snapshot>> {
         if !self.is_behind() {
@@ -172,32 +172,32 @@ impl Reader {
             }
             Err(TryLockError::WouldBlock) => return None,
         };
-        // Read again inside the lock, so that it is the number of this very picture.
+        // Read again inside the lock, so that it is the number of this very snapshot.
         self.seen = self.published.generation.load(Ordering::Acquire);
         self.waits = false;
         Some(core::mem::replace(&mut self.snapshot, current.clone()))
     }
 
-    /// Has the next look wait for a newer picture, if there is one: who published it counts on that.
+    /// Has the next look wait for a newer snapshot, if there is one: who published it counts on that.
     pub fn wait_for_next(&mut self) {
         self.waits = true;
     }
 
-    /// True if there is a newer picture than the one taken last.
+    /// True if there is a newer snapshot than the one taken last.
     #[inline]
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.published.generation.load(Ordering::Acquire) != self.seen
     }
 
-    /// The picture taken last.
+    /// The snapshot taken last.
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// Generation of the picture taken last.
+    /// Generation of the snapshot taken last.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.seen

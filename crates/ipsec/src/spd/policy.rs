@@ -12,7 +12,7 @@ use crate::table::MAX_SLOTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(pub u32);
 
-/// Number of one of a picture's databases: interfaces may have policies of their own (RFC 4301
+/// Number of one of a snapshot's databases: interfaces may have policies of their own (RFC 4301
 /// section 4.4.1). 0 is the one that all others use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpdId(pub u16);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 const FANOUT: usize = 64;
 const BITS: u32 = FANOUT.ilog2();
 
-/// Slots of a direction in a picture of SAs; policies of a database.
+/// Slots of a direction in a snapshot of SAs; policies of a database.
 pub const MAX_SLOTS: u32 = 1 << 20;
 
 type Page<T> = [Option<T>; FANOUT];

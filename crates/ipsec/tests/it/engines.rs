@@ -378,7 +378,7 @@ fn sas_come_and_go_while_packets_are_with_the_engine() {
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     assert_eq!((pair.right.in_flight(), pair.dropped(DropReason::UnknownSpi)), (6, 2));
     pair.right.collect(pair.now, &mut pair.pool, &mut Burst::new());
-    assert_eq!(pair.right.generation(), before, "some under way met the first picture");
+    assert_eq!(pair.right.generation(), before, "some under way met the first snapshot");
     mood.holding.store(false, Ordering::Relaxed);
     assert_eq!(pair.open(&[]).len(), 5);
     assert_eq!(pair.right.generation(), before + 3, "all have met the last one");

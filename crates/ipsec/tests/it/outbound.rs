@@ -81,7 +81,7 @@ fn what_policies_decide_that_protect_nothing_is_counted_for_each() {
     assert_eq!(pair.open(&wire), [[0_u8; 0]; 0]);
     assert_eq!(count(pair.right_writer.current()), [Some((1, len, now))]);
 
-    // Another picture with the same policies goes on.
+    // Another snapshot with the same policies goes on.
     let mut next = Snapshot::clone(&pair.left_writer.current());
     let (gone, _) = next.spd().policies().last().unwrap();
     next.spd_of_mut(convoy_ipsec::spd::SpdId(0)).unwrap().remove(gone);

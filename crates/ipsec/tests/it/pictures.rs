@@ -1,4 +1,4 @@
-//! Random pictures while packets are under way: SAs come, go, move to other slots and workers, and
+//! Random snapshots while packets are under way: SAs come, go, move to other slots and workers, and
 //! what RFC 4303 promises holds all the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -67,7 +67,7 @@ fn packets_take_the_sa_of_the_picture_and_no_number_twice() {
         start.make_on_demand(ReqId(1));
         start.make_on_demand(ReqId(65));
         let mut writer = Writer::new(start);
-        // Two workers over the same picture, as two threads that take turns.
+        // Two workers over the same snapshot, as two threads that take turns.
         let mut workers: Vec<_> =
             (0..2).map(|w| Outbound::new(pipeline_parts(writer.published(), false, w))).collect();
         // What is in each slot; and the slots of each reqid, newest last.
@@ -153,7 +153,7 @@ fn packets_take_the_sa_of_the_picture_and_no_number_twice() {
             plain.release(&mut pool);
         }
         assert!(sent > 100, "seed {seed}: {sent}");
-        // At rest: the SA is the newest of the picture.
+        // At rest: the SA is the newest of the snapshot.
         for w in 0..2 {
             for (n, reqid) in REQIDS.iter().enumerate() {
                 for _ in 0..4 {

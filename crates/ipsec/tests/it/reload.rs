@@ -205,7 +205,7 @@ fn inconsistent_pictures_are_refused() {
 fn readers_see_each_picture_once_and_in_order() {
     let mut writer = Writer::new(Snapshot::default());
     let mut reader = writer.published().reader();
-    assert!(reader.refresh().is_some(), "the first look shows the first picture");
+    assert!(reader.refresh().is_some(), "the first look shows the first snapshot");
     assert!(reader.refresh().is_none());
     let generation = writer.publish(Snapshot::default());
     assert!(reader.refresh().is_some());
@@ -302,7 +302,7 @@ fn a_table_that_is_full_refuses() {
     assert_eq!(error, SnapshotError::Full(1 << 20));
 }
 
-/// Changes under way, each made from the picture before: what is between two gateways sees all of
+/// Changes under way, each made from the snapshot before: what is between two gateways sees all of
 /// the old one or all of the new one.
 #[test]
 fn readers_see_whole_pictures_while_control_changes_them() {

@@ -193,9 +193,9 @@ fn policies_decide_as_in_the_pipeline() {
     assert_eq!(said(&bypass, &packet), Outcome::Bypassed);
     bypass.assert_no_leak();
     let mut waits = Pair::new(&Setup::default());
-    let mut picture = Snapshot::new(of(PolicyAction::Protect { reqid }, out));
-    picture.make_on_demand(reqid);
-    waits.left_writer.publish(picture);
+    let mut snapshot = Snapshot::new(of(PolicyAction::Protect { reqid }, out));
+    snapshot.make_on_demand(reqid);
+    waits.left_writer.publish(snapshot);
     assert_eq!(said(&waits, &packet), Outcome::Waits);
     waits.assert_no_leak();
 
@@ -209,15 +209,15 @@ fn policies_decide_as_in_the_pipeline() {
         let policies = of(action, Direction::Inbound);
         let mut pair = Pair::with(&Setup::default(), protect_all(out), policies);
         let flow = parse_packet(&packet).unwrap().flow;
-        let picture = pair.right_writer.current();
-        let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, pair.now);
+        let snapshot = pair.right_writer.current();
+        let said = trace::inbound(&snapshot, SpdId::default(), SaSlot(0), &flow, pair.now);
         assert_eq!(said.outcome, expected);
         let (wire, _) = pair.protect(std::slice::from_ref(&packet));
         let passed = pair.open(&wire).len();
         assert_eq!(passed, usize::from(expected == Outcome::Accepted));
         let reason = expected.reason().map_or(0, |reason| pair.dropped(reason));
         assert_eq!(reason, u64::from(expected.reason().is_some()));
-        drop(picture);
+        drop(snapshot);
         pair.assert_no_leak();
     }
 }
@@ -233,9 +233,9 @@ fn sources_of_transport_sas_are_judged_as_in_the_pipeline() {
             wire[0][15] = last;
             let mut flow = parse_packet(&packet).unwrap().flow;
             flow.src[3] = last;
-            let picture = pair.right_writer.current();
-            let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, pair.now);
-            drop(picture);
+            let snapshot = pair.right_writer.current();
+            let said = trace::inbound(&snapshot, SpdId::default(), SaSlot(0), &flow, pair.now);
+            drop(snapshot);
             let passed = !pair.open(&wire).is_empty();
             assert_eq!(
                 passed,

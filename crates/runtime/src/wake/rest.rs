@@ -1,14 +1,14 @@
 //! Tells that a worker rests with nothing under way, so that nobody waits for it to see a change.
 //!
-//! A worker that rests takes the newest picture before its next packet. Who published one may count it as seen, if
+//! A worker that rests takes the newest snapshot before its next packet. Who published one may count it as seen, if
 //! both sides agree on the order, as for the [sleep flag](super::flag): each *writes first and reads second*, with a
 //! sequentially consistent fence between:
 //!
 //! ```text
 //! worker                               control
-//! 1. flag := false                     1. publish a picture
+//! 1. flag := false                     1. publish a snapshot
 //! 2. fence                             2. fence
-//! 3. take the picture                  3. look at the flag: true counts as seen
+//! 3. take the snapshot                  3. look at the flag: true counts as seen
 //! ```
 //!
 //! If the worker's fence comes first, control sees that it rests no more; if control's comes first, the worker takes
@@ -38,13 +38,13 @@ impl RestFlag {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Owner: works again. The newest picture is to be taken next.
+    /// Owner: works again. The newest snapshot is to be taken next.
     pub(crate) fn rise(&self) {
         self.0.store(false, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Control, after it published: true if the owner takes that picture before its next packet.
+    /// Control, after it published: true if the owner takes that snapshot before its next packet.
     pub(crate) fn is_resting(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Acquire)

@@ -24,7 +24,7 @@ const FLOWS: u8 = 4;
 /// Reqids and slots of the hub's tunnels to B are those of its tunnels to A, and so many more.
 const TO_B: u32 = 100;
 
-/// The picture of a hub between A and B: it ends what A sends to B, and sends it on. Packets of flow `i` are
+/// The snapshot of a hub between A and B: it ends what A sends to B, and sends it on. Packets of flow `i` are
 /// opened by worker `of_a(i)` and protected by worker `of_b(i)`.
 fn hub(of_a: impl Fn(u8) -> u16, of_b: impl Fn(u8) -> u16) -> Snapshot {
     let (a, b) = (snapshot(Side::A, FLOWS, |_| 0), snapshot(Side::B, FLOWS, |_| 0));

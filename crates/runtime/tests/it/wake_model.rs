@@ -118,7 +118,7 @@ fn a_second_sleep_is_rung_as_well() {
     });
 }
 
-/// Control publishes a picture and, where the worker rests, sends a packet at once that needs it.
+/// Control publishes a snapshot and, where the worker rests, sends a packet at once that needs it.
 #[test]
 fn a_worker_that_rests_takes_what_was_published_before_its_next_packet() {
     explore(|| {
@@ -140,8 +140,8 @@ fn a_worker_that_rests_takes_what_was_published_before_its_next_packet() {
             flag.rest();
             flag.rise();
             let has_packet = packet.load(O::Relaxed) == 1;
-            let picture = published.load(O::Acquire);
-            assert!(!has_packet || picture == 2, "a packet met an old picture");
+            let snapshot = published.load(O::Acquire);
+            assert!(!has_packet || snapshot == 2, "a packet met an old snapshot");
         }
         control.join().unwrap();
     });

@@ -22,7 +22,7 @@ enum Step {
 #[derive(Clone, Debug, Default)]
 pub(in crate::xfrm) struct Memory(Arc<Mutex<Files>>);
 
-/// A question about a picture, and what the answers were.
+/// A question about a snapshot, and what the answers were.
 #[derive(Clone, Debug)]
 struct Watched {
     published: Arc<Published>,
@@ -125,13 +125,13 @@ impl Memory {
         self.0.lock().unwrap().is_full = [true, false];
     }
 
-    /// Asks the picture this with each step of the journal.
+    /// Asks the snapshot this with each step of the journal.
     pub(in crate::xfrm) fn watch(&self, published: &Arc<Published>, is: fn(&Snapshot) -> bool) {
         let watched = Watched { published: published.clone(), is, seen: Vec::new() };
         self.0.lock().unwrap().watched = Some(watched);
     }
 
-    /// Answers of the picture at these steps.
+    /// Answers of the snapshot at these steps.
     pub(in crate::xfrm) fn watched(&self) -> Vec<bool> {
         self.0.lock().unwrap().watched.take().unwrap().seen
     }

@@ -26,12 +26,12 @@ enum Handling {
 }
 
 fn way(published: &Published, flow: &FlowKey) -> Handling {
-    let picture = published.current();
-    let decision = picture.spd().lookup(Direction::Outbound, flow).unwrap();
+    let snapshot = published.current();
+    let decision = snapshot.spd().lookup(Direction::Outbound, flow).unwrap();
     let PolicyAction::Protect { reqid } = decision.action else { panic!("{decision:?}") };
-    match picture.outbound_to(reqid, flow) {
-        Some(owner) => Handling::Through(picture.outbound(owner.slot).unwrap().spi.get()),
-        None if picture.is_on_demand(reqid) => Handling::Waits,
+    match snapshot.outbound_to(reqid, flow) {
+        Some(owner) => Handling::Through(snapshot.outbound(owner.slot).unwrap().spi.get()),
+        None if snapshot.is_on_demand(reqid) => Handling::Waits,
         None => Handling::Dropped,
     }
 }
@@ -144,10 +144,10 @@ fn a_policy_in_that_names_an_spi_means_that_sa_alone() {
         let mut policy = policy(PolicyDirection::In, Action::Allow, true);
         policy.templates[0].spi = spi.and_then(Spi::new);
         put(&mut kernel, policy).unwrap();
-        let picture = published.current();
-        let decision = picture.spd().lookup(Direction::Inbound, &flow(false)).unwrap();
+        let snapshot = published.current();
+        let decision = snapshot.spd().lookup(Direction::Inbound, &flow(false)).unwrap();
         let PolicyAction::Protect { reqid } = decision.action else { panic!("{decision:?}") };
-        let taken = picture.inbound_sas().filter(|(_, sa)| sa.serves(reqid));
+        let taken = snapshot.inbound_sas().filter(|(_, sa)| sa.serves(reqid));
         assert_eq!(taken.map(|(_, sa)| sa.spi.get()).collect::<Vec<_>>(), expected);
     }
 }
@@ -239,10 +239,10 @@ fn policies_in_take_sas_in_transport_mode_of_any_hosts() {
     policy.info.selector.addresses =
         Addresses::Networks { source: destination, destination: source };
     put(&mut kernel, policy).unwrap();
-    let picture = published.current();
-    let decision = picture.spd().lookup(Direction::Inbound, &flow).unwrap();
+    let snapshot = published.current();
+    let decision = snapshot.spd().lookup(Direction::Inbound, &flow).unwrap();
     let PolicyAction::Protect { reqid } = decision.action else { panic!("{decision:?}") };
-    let taken = picture.inbound_sas().filter(|(_, sa)| sa.reqid == reqid);
+    let taken = snapshot.inbound_sas().filter(|(_, sa)| sa.reqid == reqid);
     assert_eq!(taken.map(|(_, sa)| sa.spi.get()).collect::<Vec<_>>(), [1]);
 }
 
@@ -263,8 +263,8 @@ fn an_sa_in_transport_mode_keeps_the_host_that_its_selector_names() {
         // As daemons do: the update of a live one changes nothing of this.
         ask(&mut kernel, Request::NewSa(Box::new(sa())), 0).unwrap();
         ask(&mut kernel, Request::UpdSa(Box::new(sa())), 0).unwrap();
-        let picture = published.current();
-        let found = picture.inbound_sas().find(|(_, sa)| sa.spi.get() == spi).unwrap();
+        let snapshot = published.current();
+        let found = snapshot.inbound_sas().find(|(_, sa)| sa.spi.get() == spi).unwrap();
         assert_eq!(found.1.from_peer_only, expected);
     }
 }

@@ -22,14 +22,14 @@ struct Seen {
 }
 
 fn seen(kernel: &mut Gateway, memory: &Memory) -> Seen {
-    let picture = kernel.writer.current();
+    let snapshot = kernel.writer.current();
     let mut journal: Vec<_> = memory.records().0.into_iter().map(|(_, bytes)| bytes).collect();
     journal.sort_unstable();
     Seen {
         databases: dump(kernel),
         generation: kernel.writer.published().generation(),
-        sas: picture.len(),
-        policies: picture.spd().len(),
+        sas: snapshot.len(),
+        policies: snapshot.spd().len(),
         journal,
     }
 }
@@ -215,9 +215,9 @@ fn a_policy_whose_place_another_has_is_refused_and_the_one_before_stays() {
     let mut kernel = busy(&memory);
     let out = policy(PolicyDirection::Out, Action::Allow, true);
     // As the daemon's policy with priority 7 would be.
-    let picture = kernel.writer.current();
+    let snapshot = kernel.writer.current();
     let is_outbound = |policy: &&Arc<spd::Policy>| policy.direction == Direction::Outbound;
-    let of_daemon = picture.spd().policies().map(|(_, policy)| policy).find(is_outbound).unwrap();
+    let of_daemon = snapshot.spd().policies().map(|(_, policy)| policy).find(is_outbound).unwrap();
     let of_daemon = spd::Policy::clone(of_daemon);
     let of_site = spd::Policy { name: "site".into(), priority: 7, ..of_daemon };
     kernel.writer.change(|draft| draft.spd_mut().insert(of_site)).unwrap();

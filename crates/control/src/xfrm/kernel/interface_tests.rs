@@ -33,8 +33,8 @@ fn sa_on_interface(sa: Sa) -> Sa {
 
 /// The group of SAs that the one policy of a database wants.
 fn wanted(published: &Published, spd: SpdId, direction: Direction) -> Option<ReqId> {
-    let picture = published.current();
-    let mut policies = picture.spd_of(spd).unwrap().policies();
+    let snapshot = published.current();
+    let mut policies = snapshot.spd_of(spd).unwrap().policies();
     let (_, found) = policies.find(|(_, policy)| policy.direction == direction)?;
     match found.action {
         PolicyAction::Protect { reqid } => Some(reqid),
@@ -70,10 +70,10 @@ fn policies_use_sas_of_their_interface_only() {
     let [common, own] =
         [SpdId(0), OWN].map(|spd| wanted(&published, spd, Direction::Outbound).unwrap());
     ask(&mut kernel, Request::NewSa(Box::new(sa_on_interface(outbound(0x100, 1)))), 0).unwrap();
-    let picture = published.current();
-    assert!(picture.outbound_for(common).is_none());
-    let slot = picture.outbound_for(own).unwrap().slot;
-    assert_eq!(picture.outbound(slot).unwrap().spi.get(), 0x100);
+    let snapshot = published.current();
+    assert!(snapshot.outbound_for(common).is_none());
+    let slot = snapshot.outbound_for(own).unwrap().slot;
+    assert_eq!(snapshot.outbound(slot).unwrap().spi.get(), 0x100);
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn packets_of_an_sa_come_to_light_on_its_interface() {
         ask(&mut kernel, Request::NewSa(Box::new(sa())), 0).unwrap();
         // Also after it was changed.
         ask(&mut kernel, Request::UpdSa(Box::new(sa())), 1).unwrap();
-        let picture = published.current();
+        let snapshot = published.current();
         let (_, found) =
-            picture.inbound_sas().find(|(_, found)| sa().info.spi == Some(found.spi)).unwrap();
+            snapshot.inbound_sas().find(|(_, found)| sa().info.spi == Some(found.spi)).unwrap();
         assert_eq!(found.interface, InterfaceId(interface));
     }
 }
@@ -116,8 +116,8 @@ fn a_live_sa_stays_on_its_interface() {
     ask(&mut kernel, Request::NewSa(Box::new(inbound(0x200, 1))), 0).unwrap();
     let moved = Request::UpdSa(Box::new(sa_on_interface(inbound(0x200, 1))));
     assert_eq!(ask(&mut kernel, moved, 1).unwrap_err().errno, Errno::EOPNOTSUPP);
-    let picture = published.current();
-    let (_, found) = picture.inbound_sas().next().unwrap();
+    let snapshot = published.current();
+    let (_, found) = snapshot.inbound_sas().next().unwrap();
     assert_eq!(found.interface, InterfaceId(0));
 }
 
@@ -151,11 +151,11 @@ fn what_outlives_the_gateway_finds_its_interface_again() {
     let (mut second, published) = kernel_with(4500, &[7, 42]);
     let restored = second.keep(memory.killed().open(), moment(1));
     assert_eq!((restored.sas, restored.policies, restored.covered.len()), (2, 2, 0));
-    let picture = published.current();
-    assert_eq!(picture.inbound_sas().next().unwrap().1.interface, InterfaceId(2));
-    assert!(picture.spd_of(SpdId(1)).unwrap().is_empty());
+    let snapshot = published.current();
+    assert_eq!(snapshot.inbound_sas().next().unwrap().1.interface, InterfaceId(2));
+    assert!(snapshot.spd_of(SpdId(1)).unwrap().is_empty());
     let reqid = wanted(&published, SpdId(2), Direction::Outbound).unwrap();
-    assert!(picture.outbound_for(reqid).is_some());
+    assert!(snapshot.outbound_for(reqid).is_some());
     let (mut third, published) = kernel_with(4500, &[7]);
     let restored = third.keep(memory.killed().open(), moment(1));
     assert_eq!((restored.sas, restored.policies, restored.lost.len()), (0, 0, 2));

@@ -421,12 +421,12 @@ fn edges_of_the_life_before_are_in_the_cells_before_they_are_forgotten() {
     assert_eq!(inbounds(&published)[0].counters.floor.get().get(), 12_345);
 }
 
-fn has_outbound_sas(picture: &Snapshot) -> bool {
-    picture.outbound_sas().next().is_some()
+fn has_outbound_sas(snapshot: &Snapshot) -> bool {
+    snapshot.outbound_sas().next().is_some()
 }
 
-fn has_policies(picture: &Snapshot) -> bool {
-    picture.spd().lookup(Direction::Outbound, &flow(true)).is_some()
+fn has_policies(snapshot: &Snapshot) -> bool {
+    snapshot.spd().lookup(Direction::Outbound, &flow(true)).is_some()
 }
 
 /// A packet that left by what a later life does not know could not be answered there.
@@ -443,8 +443,8 @@ fn what_comes_is_in_the_journal_before_workers_see_it() {
         assert!(!seen.is_empty() && !seen.contains(&!before), "{seen:?}");
     };
     quiet(&mut || drop(add(&mut kernel, outbound(1, 1)).unwrap()), has_outbound_sas);
-    let limited = |picture: &Snapshot| {
-        picture.outbound_sas().any(|(_, sa)| sa.lifetime.hard.packets.is_some())
+    let limited = |snapshot: &Snapshot| {
+        snapshot.outbound_sas().any(|(_, sa)| sa.lifetime.hard.packets.is_some())
     };
     let mut sa = outbound(1, 1);
     sa.info.limits.packets.hard = 9000;
@@ -747,21 +747,21 @@ proptest! {
                         kernel.finish(false).unwrap();
                     }
                     memory = memory.killed();
-                    let (new, picture, restored) = life(&memory);
-                    (kernel, published) = (new, picture);
+                    let (new, snapshot, restored) = life(&memory);
+                    (kernel, published) = (new, snapshot);
                     prop_assert!(restored.lost.is_empty());
                     prop_assert!(dump(&mut kernel) == before);
                     Ok(Carried::default())
                 }
             };
         }
-        let (mut again, picture, _) = life(&memory.killed());
+        let (mut again, snapshot, _) = life(&memory.killed());
         prop_assert!(dump(&mut again) == dump(&mut kernel));
         let flow = flow(true);
-        let decision = |picture: &Published| {
-            let action = picture.current().spd().lookup(Direction::Outbound, &flow)?.action;
+        let decision = |snapshot: &Published| {
+            let action = snapshot.current().spd().lookup(Direction::Outbound, &flow)?.action;
             Some(std::mem::discriminant(&action))
         };
-        prop_assert_eq!(decision(&picture), decision(&published));
+        prop_assert_eq!(decision(&snapshot), decision(&published));
     }
 }

@@ -161,7 +161,7 @@ pub struct Carried {
     pub uncovered: Vec<Covered>,
 }
 
-/// The databases that daemons see, and the picture that workers do.
+/// The databases that daemons see, and the snapshot that workers do.
 pub struct Kernel {
     associations: Associations,
     policies: Policies,
@@ -219,7 +219,7 @@ impl Kernel {
         })
     }
 
-    /// The number of the last picture that was published here; 0 for none.
+    /// The number of the last snapshot that was published here; 0 for none.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.plane.generation()

@@ -15,8 +15,8 @@ fn a_change_that_is_refused_leaves_workers_what_they_have() {
     add(&mut kernel, outbound(1, 1)).unwrap();
     put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
     let decided = || {
-        let picture = published.current();
-        picture.spd().lookup(Direction::Outbound, &flow(true)).unwrap()
+        let snapshot = published.current();
+        snapshot.spd().lookup(Direction::Outbound, &flow(true)).unwrap()
     };
     let selector = published.current().spd().policy(decided().id).unwrap().selector;
     let site = spd::Policy {
@@ -40,6 +40,6 @@ fn a_change_that_is_refused_leaves_workers_what_they_have() {
     assert!(published.current().outbound_for(reqid).is_some());
     other.info.priority = TAKEN + 1;
     put(&mut kernel, other).unwrap();
-    let picture = published.current();
-    assert_eq!(picture.spd().policies().count(), 2, "the site's, and one of the daemon");
+    let snapshot = published.current();
+    assert_eq!(snapshot.spd().policies().count(), 2, "the site's, and one of the daemon");
 }

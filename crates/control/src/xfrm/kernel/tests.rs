@@ -43,7 +43,7 @@ pub(super) fn moment(seconds: u64) -> Moment {
     Moment { unix_ns: ns(START + seconds), worker: Now(ns(1000 + seconds)) }
 }
 
-/// A kernel and the right to change the picture that its workers would see.
+/// A kernel and the right to change the snapshot that its workers would see.
 #[derive(Debug)]
 pub(super) struct Gateway {
     pub(super) kernel: Kernel,
@@ -644,8 +644,8 @@ fn one_key_of_aes_cbc_may_have_several_sas() {
         add(&mut kernel, cbc(spi)).unwrap();
     }
     let leases = || -> Vec<_> {
-        let picture = published.current();
-        picture.outbound_sas().map(|(_, sa)| Arc::as_ptr(sa.lease.as_arc())).collect()
+        let snapshot = published.current();
+        snapshot.outbound_sas().map(|(_, sa)| Arc::as_ptr(sa.lease.as_arc())).collect()
     };
     let all: std::collections::HashSet<_> = leases().into_iter().collect();
     assert_eq!(all.len(), 3, "each has sequence numbers of its own");
@@ -752,9 +752,9 @@ fn what_is_told_of_an_sa_that_went_does_not_concern_the_next_of_its_spi() {
         let sa = || if out { outbound(1, 1) } else { inbound(2, 2) };
         let other = || if out { outbound(3, 3) } else { inbound(4, 4) };
         let of_now = || {
-            let picture = published.current();
-            let outbound = picture.outbound_sas().map(|(slot, sa)| (slot, sa.serial));
-            let inbound = picture.inbound_sas().map(|(slot, sa)| (slot, sa.serial));
+            let snapshot = published.current();
+            let outbound = snapshot.outbound_sas().map(|(slot, sa)| (slot, sa.serial));
+            let inbound = snapshot.inbound_sas().map(|(slot, sa)| (slot, sa.serial));
             let mut all: Vec<_> = if out { outbound.collect() } else { inbound.collect() };
             let (slot, serial) = all.pop().unwrap();
             let SaInfo { spi, destination, .. } = sa().info;
@@ -804,8 +804,8 @@ fn a_peer_that_comes_from_elsewhere_is_told_as_often_as_the_sa_wishes() {
     add(&mut kernel, udp(1, None)).unwrap();
     add(&mut kernel, udp(2, Some(60))).unwrap();
     let told_of = |spi: u32| {
-        let picture = published.current();
-        let (slot, sa) = picture.inbound_sas().find(|(_, sa)| sa.spi.get() == spi).unwrap();
+        let snapshot = published.current();
+        let (slot, sa) = snapshot.inbound_sas().find(|(_, sa)| sa.spi.get() == spi).unwrap();
         let direction = Direction::Inbound;
         SaId { direction, spi: sa.spi, destination: HERE.into(), slot, serial: sa.serial }
     };
@@ -918,9 +918,9 @@ fn sas_of_daemons_get_drivers_by_rules_and_change_with_them() {
         ask(&mut kernel, Request::NewSa(Box::new(request)), 0).unwrap();
     }
     let tiers = || {
-        let picture = published.current();
-        let out = picture.outbound_sas().map(|(_, sa)| (sa.key.tier(), sa.serial)).next();
-        (out.unwrap(), picture.inbound_sas().map(|(_, sa)| sa.key.tier()).next().unwrap())
+        let snapshot = published.current();
+        let out = snapshot.outbound_sas().map(|(_, sa)| (sa.key.tier(), sa.serial)).next();
+        (out.unwrap(), snapshot.inbound_sas().map(|(_, sa)| sa.key.tier()).next().unwrap())
     };
     let cpu = Cpu::detect().unwrap();
     let best = cpu.best();
@@ -942,6 +942,6 @@ fn sas_of_daemons_get_drivers_by_rules_and_change_with_them() {
     assert_eq!(tiers(), ((Tier::Portable, serial), Tier::Portable));
     // New ones too.
     ask(&mut kernel, Request::NewSa(Box::new(outbound(0x1003, 3))), 0).unwrap();
-    let picture = published.current();
-    assert!(picture.outbound_sas().all(|(_, sa)| sa.key.tier() == Tier::Portable));
+    let snapshot = published.current();
+    assert!(snapshot.outbound_sas().all(|(_, sa)| sa.key.tier() == Tier::Portable));
 }

@@ -4,7 +4,7 @@
 //!
 //! 1. **Check** that workers can do what it asks for (`Plane::check`).
 //! 2. **Place** it: a slot, a worker, the groups that policies name it by, its sequence numbers and the cell that
-//!    keeps them. A draft of the next picture has it.
+//!    keeps them. A draft of the next snapshot has it.
 //! 3. **Record** it in the database: requests find it.
 //! 4. **Commit**: write it into the journal, so that the next life of the gateway has it, and publish the draft, so
 //!    that workers see it at their next burst. The journal is the last that may refuse.
@@ -16,7 +16,7 @@
 //! Each step consumes the one before: none is left out, and none comes twice. A step that fails, or is dropped,
 //! takes back all that the steps before it made, last things first.
 //!
-//! SAs and policies that go ([`gone`]) leave the database, the picture and the journal. None of that fails.
+//! SAs and policies that go ([`gone`]) leave the database, the snapshot and the journal. None of that fails.
 
 mod changed_sa;
 mod gone;

@@ -36,14 +36,14 @@ fn remove(kernel: &mut Gateway, spi: u32, key: u8) {
 
 /// Workers of the inbound and the outbound SAs, by reqid of the daemon.
 fn owners(kernel: &Gateway, published: &Published) -> Vec<(u32, u16, u16)> {
-    let picture = published.current();
+    let snapshot = published.current();
     let reqid = |direction, slot| kernel.numbers(direction, slot).unwrap().0;
-    let inbound = picture.inbound_sas();
+    let inbound = snapshot.inbound_sas();
     let mut all: Vec<_> = inbound
         .map(|(slot, comes)| {
             assert_eq!(comes.endpoints.local, IpAddr::from(HERE));
             let of = reqid(Direction::Inbound, slot);
-            let mut back = picture.outbound_sas();
+            let mut back = snapshot.outbound_sas();
             let back = back.find(|(slot, _)| reqid(Direction::Outbound, *slot) == of);
             (of, comes.worker.0, back.map_or(u16::MAX, |(_, goes)| goes.worker.0))
         })
@@ -178,7 +178,7 @@ fn transport_mode_pairs_by_addresses() {
     other.info.source = [192, 0, 2, 9].into();
     ask(&mut kernel, transport(other), 0).unwrap();
     ask(&mut kernel, transport(outbound(0xabc, 3)), 0).unwrap();
-    let picture = published.current();
-    let goes: Vec<_> = picture.outbound_sas().map(|(_, sa)| sa.worker.0).collect();
+    let snapshot = published.current();
+    let goes: Vec<_> = snapshot.outbound_sas().map(|(_, sa)| sa.worker.0).collect();
     assert_eq!(goes, [1], "of the SA from the same peer");
 }

@@ -1,7 +1,7 @@
-//! Picture that workers see of the SAs and policies that daemons made.
+//! Snapshot that workers see of the SAs and policies that daemons made.
 //!
-//! Every change is made in a draft of the next picture, which is published or forgotten. The site's own SAs and
-//! policies are in the same pictures and are not touched: SAs have slots of their own, and reqids.
+//! Every change is made in a draft of the next snapshot, which is published or forgotten. The site's own SAs and
+//! policies are in the same snapshots and are not touched: SAs have slots of their own, and reqids.
 
 mod ends;
 mod graves;
@@ -80,7 +80,7 @@ pub(super) struct Course {
     pub(super) source_is_here: bool,
 }
 
-/// An SA whose keys and wishes are checked, and that is in no picture yet.
+/// An SA whose keys and wishes are checked, and that is in no snapshot yet.
 #[derive(Debug)]
 pub(super) struct Checked {
     keys: Keys,
@@ -102,7 +102,7 @@ pub struct PathChange {
     pub now: u16,
 }
 
-/// An SA with its place, which is in no picture yet.
+/// An SA with its place, which is in no snapshot yet.
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub(super) placed: Placed,
@@ -112,7 +112,7 @@ pub(super) struct Reserved {
     pub(super) sent: SeqNum,
 }
 
-/// The picture of workers, as far as daemons make it.
+/// The snapshot of workers, as far as daemons make it.
 #[derive(Debug)]
 pub(super) struct Plane {
     surroundings: Surroundings,
@@ -164,7 +164,7 @@ impl Plane {
         })
     }
 
-    /// The number of the last picture that was published here; 0 for none.
+    /// The number of the last snapshot that was published here; 0 for none.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -398,7 +398,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Takes SAs out of the picture. Their keys are [to be buried](Plane::bury) behind that: it is written, and
+    /// Takes SAs out of the snapshot. Their keys are [to be buried](Plane::bury) behind that: it is written, and
     /// workers stop at once however many there are.
     pub(super) fn hide_sas<'a>(
         &mut self,
@@ -425,7 +425,7 @@ impl Plane {
         }
     }
 
-    /// Gives back what an SA had that is in no picture.
+    /// Gives back what an SA had that is in no snapshot.
     pub(super) fn give_back(&mut self, placed: &Placed) {
         self.leave(placed);
         self.bury(placed);
@@ -537,7 +537,7 @@ impl Plane {
         self.placement.take_back(change, &mut self.groups);
     }
 
-    /// Takes policies out of the picture.
+    /// Takes policies out of the snapshot.
     pub(super) fn remove_policies<'a>(
         &mut self,
         all: impl IntoIterator<Item = &'a Policy>,
@@ -566,8 +566,8 @@ impl Plane {
     /// `group` is that of the SAs that they want.
     pub(super) fn policy_of(&self, flow: &FlowKey, group: ReqId) -> Option<u32> {
         let spd = self.surroundings.interfaces.spd(self.groups.if_id(group)?)?;
-        let picture = self.published.current();
-        let decision = picture.spd_of(spd)?.lookup(Direction::Outbound, flow)?;
+        let snapshot = self.published.current();
+        let decision = snapshot.spd_of(spd)?.lookup(Direction::Outbound, flow)?;
         self.placement.number(spd, decision.id)
     }
 
@@ -583,8 +583,8 @@ impl Plane {
         if let Some(group) = read.group {
             return self.groups.last_ns(group, read.place.direction);
         }
-        let picture = self.published.current();
-        let spd = picture.spd_of(read.place.spd);
+        let snapshot = self.published.current();
+        let spd = snapshot.spd_of(read.place.spd);
         let decided = |id: PolicyId| Some(spd?.uses(id)?.last_packet_ns());
         self.placement.id(&read.place).and_then(decided).unwrap_or(0)
     }
@@ -592,10 +592,10 @@ impl Plane {
     /// The largest inner packet that fits all outbound SAs of an interface, in bytes, for each identifier
     /// that has SAs.
     pub(super) fn rooms(&self) -> HashMap<u32, u16> {
-        let picture = self.published.current();
+        let snapshot = self.published.current();
         let mut rooms = HashMap::new();
         for (if_id, slot) in self.groups.outbound() {
-            let room = picture.outbound(slot).and_then(|sa| longest_inner(sa));
+            let room = snapshot.outbound(slot).and_then(|sa| longest_inner(sa));
             let Some(room) = room.and_then(|room| u16::try_from(room).ok()) else { continue };
             let least = rooms.entry(if_id).or_insert(room);
             *least = room.min(*least);

@@ -14,7 +14,7 @@ use super::owners::Owned;
 use crate::lease::RecordId;
 use crate::xfrm::keep::Kept;
 
-/// Position of an SA in the picture, with its counters and lease.
+/// Position of an SA in the snapshot, with its counters and lease.
 #[derive(Debug)]
 pub struct Placed {
     pub(in crate::xfrm) direction: Direction,

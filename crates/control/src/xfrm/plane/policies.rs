@@ -94,7 +94,7 @@ impl Read {
     }
 }
 
-/// A database of a draft of the next picture.
+/// A database of a draft of the next snapshot.
 fn database(draft: &mut Snapshot, spd: SpdId) -> Result<&mut Spd, Refusal> {
     let gone = || Refusal::new(Errno::EINVAL, "The interface has no policies");
     draft.spd_of_mut(spd).ok_or_else(gone)

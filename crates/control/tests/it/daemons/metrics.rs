@@ -85,9 +85,9 @@ impl Watched {
 
     /// Lets the gateway look around.
     fn look(&mut self) {
-        let picture = self.gateway.state.published().current();
+        let snapshot = self.gateway.state.published().current();
         let now = Now(self.gateway.now_ns());
-        self.tunnels.look(&picture, Some(&self.gateway.kernel), now);
+        self.tunnels.look(&snapshot, Some(&self.gateway.kernel), now);
     }
 
     fn text(&mut self) -> String {
@@ -161,9 +161,9 @@ fn totals_of_a_tunnel_survive_its_sas_and_a_tunnel_without_them_is_down() {
 
     // Rekeyed: the old one goes, and its worker still counts a packet that was under way.
     watched.gateway.add(sa(true, 0xabd, 7));
-    let picture = watched.gateway.state.published().current();
-    let old = picture.outbound_sas().find(|(_, sa)| sa.spi.get() == 0xabc).unwrap().1.clone();
-    drop(picture);
+    let snapshot = watched.gateway.state.published().current();
+    let old = snapshot.outbound_sas().find(|(_, sa)| sa.spi.get() == 0xabc).unwrap().1.clone();
+    drop(snapshot);
     watched.look();
     watched.remove(0xabc);
     watched.look();
@@ -210,8 +210,8 @@ fn questions_and_their_answers_are_on_the_page_where_there_are_some() {
     watched.leak_protection = Some(LeakProtection { is_on: true, detail, questions, connections });
     watched.gateway.put(policy(PolicyDirection::Out, Action::Allow, None, 0));
     let state = &watched.gateway.state;
-    let picture = state.published().current();
-    let spd = picture.spd_of(state.plain_spd()).unwrap();
+    let snapshot = state.published().current();
+    let spd = snapshot.spd_of(state.plain_spd()).unwrap();
     let (id, _) = spd.policies().find(|(_, policy)| &*policy.name == "xfrm-1").unwrap();
     (0..3).for_each(|_| spd.count_question(id));
     let page = watched.page();

@@ -132,9 +132,9 @@ impl Gateway {
 
     /// Lets packets pass through the SA of an SPI.
     fn pass(&self, spi: u32, packets: u64) {
-        let picture = self.state.published().current();
-        let outbound = picture.outbound_sas().map(|(_, sa)| (sa.spi, &sa.counters));
-        let inbound = picture.inbound_sas().map(|(_, sa)| (sa.spi, &sa.counters));
+        let snapshot = self.state.published().current();
+        let outbound = snapshot.outbound_sas().map(|(_, sa)| (sa.spi, &sa.counters));
+        let inbound = snapshot.inbound_sas().map(|(_, sa)| (sa.spi, &sa.counters));
         let (_, counters) = outbound.chain(inbound).find(|(of, _)| of.get() == spi).unwrap();
         counters.packets.add(packets);
         counters.bytes.add(packets * 100);

@@ -532,10 +532,10 @@ impl LeakProtection {
     }
 
     /// Its verdicts on packets, for a trace.
-    pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
+    pub(super) fn trace<'a>(&'a self, snapshot: &'a Snapshot) -> Option<Protection<'a>> {
         let (installed, source) = (self.installed.as_ref()?, self.source.as_ref()?);
         let database =
-            Database { spd: picture.spd_of(source.spd), held: Cow::Owned(installed.held()) };
+            Database { spd: snapshot.spd_of(source.spd), held: Cow::Owned(installed.held()) };
         Some(Protection { config: &self.config, installed, database })
     }
 

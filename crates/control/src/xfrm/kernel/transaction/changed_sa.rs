@@ -82,7 +82,7 @@ impl<'k> ChangedSa<'k> {
         Ok(Self { plane, keep: keep.as_mut(), undo })
     }
 
-    /// Makes the change in a draft of the next picture.
+    /// Makes the change in a draft of the next snapshot.
     ///
     /// # Errors
     /// Refuses what workers cannot do.

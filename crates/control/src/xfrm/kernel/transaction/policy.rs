@@ -104,7 +104,7 @@ impl<'k> NewPolicy<'k> {
 }
 
 impl<'k> RecordedPolicy<'k> {
-    /// Gives the policy its place in a draft of the next picture.
+    /// Gives the policy its place in a draft of the next snapshot.
     ///
     /// # Errors
     /// `EEXIST` when a policy of the site file has it; `ENOMEM` when there is no room.
