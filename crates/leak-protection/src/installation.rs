@@ -50,7 +50,7 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// Installs it in the calling thread's network namespace, in place of what an earlier life left.
+    /// Installs it in the calling thread's network namespace, in place of what the previous run left.
     pub(crate) fn install(
         config: Config,
         covers: Shown<'_>,
@@ -76,7 +76,7 @@ impl Installation {
         let mut installation = Self { table, routes, rules, links, lock, leads, routed };
         installation.lead()?;
         installation.lock.make(covers)?;
-        // An earlier life may have led in the other way.
+        // The previous run may have led in the other way.
         installation.unlock(&other)?;
         // Packets are lost at the worst; the first repair says why.
         let _ = installation.look_at_marks();

@@ -83,7 +83,7 @@ struct Remote {
     bypassing: BTreeMap<IpNet, usize>,
     /// Local networks from which policies hold all of it.
     whole: Counted,
-    /// An earlier life left it closed.
+    /// The previous run left it closed.
     is_left: bool,
     /// Extent of the local side that policies hold all for, those for wider remote prefixes included.
     reach: Size,
@@ -97,7 +97,7 @@ struct OfFamily {
     bypassing: BTreeMap<IpNet, BTreeSet<IpNet>>,
     /// Remote prefixes by [`Remote::reach`].
     by_reach: BTreeMap<Size, BTreeSet<IpNet>>,
-    /// Local and remote networks that an earlier life left closed.
+    /// Local and remote networks that the previous run left closed.
     left: BTreeSet<IpNet>,
     remote_left: BTreeSet<IpNet>,
     /// Prefixes of these that the last change ended.
@@ -106,7 +106,7 @@ struct OfFamily {
     partly_bypassed_cover: Cover,
 }
 
-/// Prefixes that an earlier life left closed, and that are not any more.
+/// Prefixes that the previous run left closed, and that are not any more.
 #[derive(Debug, Clone, Default)]
 struct Ended {
     local: BTreeSet<IpNet>,
@@ -178,7 +178,7 @@ impl PolicyPrefixes {
         })
     }
 
-    /// Takes back the last change, in which these policies came and none went: also what an earlier life left is as
+    /// Takes back the last change, in which these policies came and none went: also what the previous run left is as
     /// before. What that changes, and whether something was held less meanwhile.
     pub(crate) fn take_back(&mut self, came: &[Policy]) -> (Differences, bool) {
         let ended = self.families().any(|family| !family.ended.remote.is_empty());
@@ -193,7 +193,7 @@ impl PolicyPrefixes {
         (differences, ended)
     }
 
-    /// Keeps what an earlier life protected held as a whole, until policies name it again. Where policies hold all of it
+    /// Keeps what the previous run protected held as a whole, until policies name it again. Where policies hold all of it
     /// anyway, they alone count.
     pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
         self.noting(|family, Which { way, version }, notes| {
@@ -218,7 +218,7 @@ impl PolicyPrefixes {
         })
     }
 
-    /// Ends the hold on what an earlier life left.
+    /// Ends the hold on what the previous run left.
     pub(crate) fn settle(&mut self) -> Differences {
         self.noting(|family, _, notes| {
             let left = family.left_remote().collect::<Vec<_>>();
@@ -228,12 +228,12 @@ impl PolicyPrefixes {
         })
     }
 
-    /// Remote prefixes that an earlier life left closed and no policy has named since.
+    /// Remote prefixes that the previous run left closed and no policy has named since.
     pub(crate) fn left(&self) -> BTreeSet<IpNet> {
         self.families().flat_map(OfFamily::left_remote).collect()
     }
 
-    /// Prefixes that an earlier life left held, whatever policies say.
+    /// Prefixes that the previous run left held, whatever policies say.
     pub(crate) fn held(&self) -> Held {
         Held::of(self.families.map(|_, family| Prefixes {
             local: family.left.iter().map(range).collect(),
@@ -370,7 +370,7 @@ impl OfFamily {
         }
     }
 
-    /// Holds again the prefixes of an earlier life that the last change ended.
+    /// Holds again the prefixes of the previous run that the last change ended.
     fn leave_again(&mut self, concerned: &mut Concerned, notes: Notes<'_>) {
         let Ended { local, remote } = core::mem::take(&mut self.ended);
         for local in local {

@@ -84,7 +84,7 @@ impl Prefixes {
 
 impl LeakProtection {
     /// Protects what these policies do, in the calling thread's network namespace. Of [`SitePolicies::Networks`] that is in
-    /// place of what an earlier life protected; with [`SitePolicies::Each`], what that protected stays so until policies
+    /// place of what the previous run protected; with [`SitePolicies::Each`], what that protected stays so until policies
     /// name it again or [`LeakProtection::settle`] is called.
     ///
     /// Another process that holds the table gets a second to end.
@@ -196,12 +196,12 @@ impl LeakProtection {
         Ok(Changed { answers })
     }
 
-    /// Prefixes that an earlier life left closed, and no policy has named since.
+    /// Prefixes that the previous run left closed, and no policy has named since.
     pub fn left(&self) -> impl Iterator<Item = IpNet> {
         self.prefixes.each().into_iter().flat_map(PolicyPrefixes::left)
     }
 
-    /// Ends the hold on what an earlier life left. To be called when all who make policies are known to have made them.
+    /// Ends the hold on what the previous run left. To be called when all who make policies are known to have made them.
     ///
     /// # Errors
     /// As [`LeakProtection::change`].
@@ -211,7 +211,7 @@ impl LeakProtection {
     }
 
     /// Prefixes between which packets are held that no policy names: all of [`SitePolicies::Networks`], and otherwise
-    /// what an earlier life left.
+    /// what the previous run left.
     #[must_use]
     pub fn held(&self) -> Held {
         match &self.prefixes {

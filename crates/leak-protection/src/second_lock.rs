@@ -153,7 +153,7 @@ impl SecondLock {
         })
     }
 
-    /// Local, remote and partly bypassed prefixes that an earlier life held by it, whatever led there; none where it held none.
+    /// Local, remote and partly bypassed prefixes that the previous run held by it, whatever led there; none where it held none.
     pub(crate) fn left(config: &Config) -> Result<Option<Covers>, LeakProtectionError> {
         for leads in [Lead::ByMark, Lead::ByDestination] {
             let left = Self::open(&Config { leads, ..config.clone() })?.present()?;

@@ -67,10 +67,10 @@ impl Drops {
 /// Table that stands where this one is to be, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// A table of an earlier life, or this one, whose chains stay. A packet that is on its way through the chains of a
+    /// A table of the previous run, or this one, whose chains stay. A packet that is on its way through the chains of a
     /// table while another one takes its place finds no rules any more, and passes.
     Kept,
-    /// A table of an earlier life, if any.
+    /// A table of the previous run, if any.
     Ours,
     /// One without an owner.
     Anybodys,
@@ -236,7 +236,7 @@ impl Table {
         outcome
     }
 
-    /// Says whether questions are asked from the next [`Table::make`] on. Where they were not, or by an earlier life, no
+    /// Says whether questions are asked from the next [`Table::make`] on. Where they were not, or by the previous run, no
     /// answer of before is believed.
     fn will_ask(&mut self, asks: bool) -> Result<(), LeakProtectionError> {
         if asks && !self.asks {
@@ -248,7 +248,7 @@ impl Table {
             let compared: Vec<_> = rules.iter().flat_map(nft::compared).collect();
             let there = compared.iter().find_map(|bits| self.asking.marks.epoch_of(*bits));
             if there.is_none() {
-                // An earlier life kept answers elsewhere. What it wrote is not to be taken for somebody else's.
+                // The previous run kept answers elsewhere. What it wrote is not to be taken for somebody else's.
                 let left = compared.iter().find_map(|bits| Marks::with_epochs(bits.mask));
                 left.iter().for_each(|left| self.flows.are_due(left.of_flows()));
             }

@@ -279,7 +279,7 @@ fn lives() -> impl Strategy<Value = Vec<Life>> {
 #[derive(Default, Clone, Copy)]
 struct Seen {
     used: u64,
-    /// The next number, when the last life ended in order.
+    /// The next number, when the last run ended in order.
     next: Option<u64>,
 }
 

@@ -64,7 +64,7 @@
 //! one gateway.
 //!
 //! At each write, and ten times a second, the gateway looks whether folder and files are still those
-//! that their path names. What is not there is not found by the next life: nothing is granted any more,
+//! that their path names. What is not there is not found by the next run: nothing is granted any more,
 //! and that is told. The folder has an extended attribute (`user.convoy.used`), so that one that was
 //! emptied is not taken for a new one; in what was put in its place a file `records-lost` says so.
 

@@ -253,7 +253,7 @@ impl Storage for Folder {
             self.held.sync_names()?;
             self.names_dirty = false;
         }
-        // What was synced counts only where the next life finds it.
+        // What was synced counts only where the next run finds it.
         self.look()
     }
 }

@@ -145,7 +145,7 @@ impl Store {
         self.bounds.get(at.0).copied().unwrap_or(0)
     }
 
-    /// Looks whether images still lie where the next life finds them.
+    /// Looks whether images still lie where the next run finds them.
     pub(super) fn look(&mut self) -> io::Result<()> {
         self.storage.look()
     }

@@ -228,7 +228,7 @@ fn remove(dir: &Path) {
     }
 }
 
-/// Nothing is granted any more once the next life would not find it, and it is said, although nothing
+/// Nothing is granted any more once the next run would not find it, and it is said, although nothing
 /// is sent or received.
 #[test]
 fn a_folder_that_is_lost_under_a_running_gateway_is_noticed() {
@@ -254,7 +254,7 @@ fn a_folder_that_is_lost_under_a_running_gateway_is_noticed() {
     }
 }
 
-/// Seen before: the next life took the emptied folder for a new one, and began at number 1.
+/// Seen before: the next run took the emptied folder for a new one, and began at number 1.
 #[test]
 fn a_folder_that_was_lost_under_a_running_gateway_is_not_taken_for_a_new_one() {
     for damage in [empty as Damage, replace] {

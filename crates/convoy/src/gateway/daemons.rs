@@ -51,7 +51,7 @@ pub(super) fn moment() -> Moment {
 #[derive(Debug)]
 pub(super) struct Daemons {
     pub(super) kernel: Kernel,
-    /// Messages to send as soon as somebody listens: SAs of an earlier life that are gone.
+    /// Messages to send as soon as somebody listens: SAs of the previous run that are gone.
     lost: Vec<(Group, Datagram)>,
     /// By the address that they are bound to.
     shared: HashMap<SocketAddr, Shared>,
@@ -88,7 +88,7 @@ pub(super) struct AppliedRequest {
 
 impl Daemons {
     /// Databases for the daemons of a gateway whose workers run and whose frames have room for packets of so many bytes,
-    /// with what an earlier life left.
+    /// with what the previous run left.
     pub(super) fn serve(
         core: &mut Core,
         leaks: &mut LeakProtection,
@@ -418,7 +418,7 @@ impl Words for Mapped {
     }
 }
 
-/// Brings back what an earlier life left: workers see it, and leak protection follows. Networks that nobody
+/// Brings back what the previous run left: workers see it, and leak protection follows. Networks that nobody
 /// claims any more are open.
 fn restore(
     core: &mut Core,

@@ -18,7 +18,7 @@ pub(super) struct Interfaces {
     mtus: HashMap<u32, u16>,
 }
 
-/// The alias of interfaces that this gateway has made, in this life or an earlier one.
+/// The alias of interfaces that this gateway has made, in this run or an earlier one.
 fn mark(site: &Site) -> String {
     format!("convoy {}", site.name)
 }
@@ -150,7 +150,7 @@ pub(super) fn remove(site: &Site) -> anyhow::Result<Vec<String>> {
     named.chain(unnamed(site)?).map(|name| remove_one(&name).map(|()| name)).collect()
 }
 
-/// Removes those that an earlier life of this gateway made and the site names no more. What cannot be
+/// Removes those that the previous run of this gateway made and the site names no more. What cannot be
 /// removed stays, and is told; what a program has open belongs to one that lives.
 pub(super) fn remove_unnamed(site: &Site) {
     match unnamed(site) {

@@ -224,7 +224,7 @@ impl Gateway {
         plan::crowded(&site).iter().for_each(|crowded| tracing::warn!("{crowded}"));
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
-        // What an earlier life of a gateway for daemons left closed stays so from here on.
+        // What the previous run of a gateway for daemons left closed stays so from here on.
         let leaks = site.xfrm.as_ref().map(|_| LeakProtection::install(&site)).transpose()?;
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;

@@ -167,7 +167,7 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
         memory.path().join("state").display(),
     );
     std::fs::write(folder.path().join("d.toml"), site).unwrap();
-    // An earlier life left a network closed.
+    // The previous run left a network closed.
     let illness = "command -v nft > /dev/null || { touch no-nft; exit 5; }
         nft 'add table inet convoy-convoy0
             add set inet convoy-convoy0 near4 { type ipv4_addr; flags interval; }

@@ -611,7 +611,7 @@ fn a_second_start_with_other_marks_leaves_answers_of_the_running_one() {
     }
 }
 
-/// Until a kernel believes what was answered: not before the answers of an earlier life are forgotten, for
+/// Until a kernel believes what was answered: not before the answers of the previous run are forgotten, for
 /// which a start does not wait long.
 #[track_caller]
 fn wait_until_remembers(world: &World, protection: &mut LeakProtection) {

@@ -82,7 +82,7 @@ fn nothing_leaves_without_a_gateway_and_without_its_table() {
         let protection = raise(&world, &world.config(), &sets);
         end_and_flush(&world, protection, tun);
         holds_what_is_protected_alone(&world, &sets);
-        // The next life closes what it protects alone, and leaves nothing.
+        // The next run closes what it protects alone, and leaves nothing.
         let mut protection = raise(&world, &world.config(), &PrefixSets::default());
         assert!(world.leaves(&senders(&world)[1], "10.2.0.9"));
         let _ = protection.set(sets.clone()).unwrap();

@@ -67,7 +67,7 @@ impl Medium for Bytes {
 /// Opens a journal of these bytes, with the sums that its records should have if `is_summed`. How many records it has.
 ///
 /// # Panics
-/// If records are made of more bytes than there are, if the next life finds others, or if it does not find one that this one
+/// If records are made of more bytes than there are, if the next run finds others, or if it does not find one that this one
 /// puts there.
 #[must_use]
 pub fn journal(bytes: &[u8], is_summed: bool) -> usize {

@@ -95,7 +95,7 @@ pub(in crate::xfrm) struct Loaded {
     pub(in crate::xfrm) is_fresh: bool,
 }
 
-/// State that was found of an earlier life.
+/// State that was found of the previous run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Earlier {
     /// There was none.

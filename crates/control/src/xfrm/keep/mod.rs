@@ -86,7 +86,7 @@ pub struct Keep {
     pub(super) past: Before,
 }
 
-/// State that an earlier life left.
+/// State that the previous run left.
 #[derive(Debug)]
 pub(super) struct Before {
     /// By which keys have their names in cells.
@@ -102,7 +102,7 @@ pub(super) struct Before {
 }
 
 impl Keep {
-    /// Takes a folder, which is made if it is not there, and reads what an earlier life left.
+    /// Takes a folder, which is made if it is not there, and reads what the previous run left.
     ///
     /// # Errors
     /// [`KeepError::NotInMemory`] where files reach a disk; [`KeepError::InUse`] while another gateway

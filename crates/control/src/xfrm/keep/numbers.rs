@@ -137,7 +137,7 @@ pub(super) struct Numbers {
     medium: Box<dyn Medium>,
     edges: Edges,
     live: BTreeMap<u32, Live>,
-    /// Cells of an earlier life until those that are wanted are live, the oldest first.
+    /// Cells of the previous run until those that are wanted are live, the oldest first.
     earlier: Vec<u32>,
     /// Cells of keys without an SA, the oldest first, with the counters of the last one: whoever still has
     /// these may write to the cell's words.
@@ -195,7 +195,7 @@ impl Numbers {
     }
 
     /// Keeps the numbers of an SA from now on, and grants its first ones. With `place` those of an SA of
-    /// an earlier life, before the others of that life are [buried](Self::bury_others).
+    /// the previous run, before the others of that run are [buried](Self::bury_others).
     pub(super) fn admit(&mut self, admission: Admission, place: Option<&Past>) -> io::Result<Kept> {
         self.medium.look()?;
         let Admission { key, counters, way } = admission;
@@ -235,7 +235,7 @@ impl Numbers {
         Ok(Kept { cell: at, serial })
     }
 
-    /// All SAs of an earlier life that are wanted are admitted: the others are dead.
+    /// All SAs of the previous run that are wanted are admitted: the others are dead.
     pub(super) fn bury_others(&mut self) {
         let mut others = std::mem::take(&mut self.earlier);
         // One that came back may have gone again.
@@ -323,7 +323,7 @@ impl Numbers {
     }
 }
 
-/// A cell of an earlier life.
+/// A cell of the previous run.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::xfrm) struct Past {
     at: u32,

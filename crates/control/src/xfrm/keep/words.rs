@@ -10,14 +10,14 @@ use super::cell::Cell;
 /// Pairs of words by number, such as those of a mapped file on tmpfs: what was stored is there after the
 /// process was killed, whenever that was. Those of a new life begin with zeros.
 pub trait Words: fmt::Debug + Send {
-    /// Pairs of the life before, by number.
+    /// Pairs of the previous run, by number.
     fn earlier(&self) -> &[[u64; 2]];
 
-    /// Forgets those of the life before, for this process and those after it. They are kept elsewhere by
+    /// Forgets those of the previous run, for this process and those after it. They are kept elsewhere by
     /// now, and nothing was stored yet.
     ///
     /// # Errors
-    /// Fails if the file of this life cannot take the other one's place.
+    /// Fails if the file of this run cannot take the other one's place.
     fn begin(&mut self) -> io::Result<()>;
 
     /// The pair of a number, to be stored to from now on.
@@ -36,15 +36,15 @@ impl Edges {
         Self(words)
     }
 
-    /// The edge that the SA of a cell had reached when the process of the life before ended, if that is
+    /// The edge that the SA of a cell had reached when the process of the previous run ended, if that is
     /// known: then nothing above was accepted.
     pub(super) fn reached(&self, at: u32, serial: u64) -> Option<u64> {
         let [of, edge] = *self.0.as_ref()?.earlier().get(at as usize)?;
         (of == serial && serial != 0).then_some(edge)
     }
 
-    /// Forgets the life before, all of which is written elsewhere, so that nobody takes its edges for those
-    /// of this life.
+    /// Forgets the previous run, all of which is written elsewhere, so that nobody takes its edges for those
+    /// of this run.
     pub(super) fn begin_anew(&mut self) -> io::Result<()> {
         self.0.as_mut().map_or(Ok(()), |words| words.begin())
     }

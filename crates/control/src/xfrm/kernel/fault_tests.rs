@@ -11,7 +11,7 @@ use super::*;
 use crate::xfrm::keep::memory::Memory;
 use crate::xfrm::plane::Checked;
 
-/// All that anybody can see of a gateway: what daemons do, what workers do, and what the next life finds.
+/// All that anybody can see of a gateway: what daemons do, what workers do, and what the next run finds.
 #[derive(Debug, PartialEq)]
 struct Seen {
     databases: Vec<Vec<u8>>,

@@ -303,7 +303,7 @@ fn what_was_accepted_is_not_accepted_again() {
     assert!((1008..10_000).contains(&floor), "{floor}");
 }
 
-/// Memory that workers write, and what a life before left there.
+/// Memory that workers write, and what the previous run left there.
 #[derive(Clone, Debug, Default)]
 struct Mapped {
     earlier: Vec<[u64; 2]>,
@@ -376,7 +376,7 @@ fn what_was_received_is_known_exactly_where_workers_can_write_it() {
     assert!((8..1000).contains(&with_margin), "{with_margin}");
 }
 
-/// Words that say what was in the files when they forgot the life before.
+/// Words that say what was in the files when they forgot the previous run.
 #[derive(Debug)]
 struct Watched {
     mapped: Mapped,
@@ -399,7 +399,7 @@ impl Words for Watched {
     }
 }
 
-/// A process that is killed when the edges of the life before are gone must have them in the cells.
+/// A process that is killed when the edges of the previous run are gone must have them in the cells.
 #[test]
 fn edges_of_the_life_before_are_in_the_cells_before_they_are_forgotten() {
     let memory = Memory::default();

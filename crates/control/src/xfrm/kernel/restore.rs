@@ -1,4 +1,4 @@
-//! Restores what daemons negotiated with an earlier life of the gateway.
+//! Restores what daemons negotiated with the previous run of the gateway.
 
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Writer;
@@ -13,7 +13,7 @@ use crate::xfrm::keep::{Earlier, Found, Keep, Kind, Past};
 use crate::xfrm::plane::{Checked, Course};
 use crate::xfrm::{Insertion, Moment};
 
-/// Result of bringing back the state that an earlier life left.
+/// Result of bringing back the state that the previous run left.
 #[derive(Debug)]
 pub struct Restored {
     /// SAs that are there again.
@@ -24,7 +24,7 @@ pub struct Restored {
     pub covered: Vec<Covered>,
     /// Events that daemons are to be told as soon as they listen: SAs that are gone.
     pub lost: Vec<(Group, Datagram)>,
-    /// State that was found of an earlier life.
+    /// State that was found of the previous run.
     pub earlier: Earlier,
     /// True if networks that it closed stay closed where no policy that is here again says so: it had no policies
     /// for them either, or not all of its policies are here.
@@ -130,7 +130,7 @@ impl Kernel {
 
     fn check_restored(&self, sa: &Sa, past: &Past) -> Result<Checked, Refusal> {
         let direction = past.cell.direction;
-        // An earlier life may have guessed it.
+        // The previous run may have guessed it.
         let now = self.course(sa, false);
         let is_guess = now.is_guess && direction == Direction::Inbound && past.cell.bound() == 0;
         let checked = self.check(sa, Course { direction, is_guess, ..now })?;
@@ -163,7 +163,7 @@ impl Kernel {
 
     /// The orderly end, when no worker runs any more: what is kept is exact, and a folder that keeps
     /// nothing goes, unless it is to say that nothing was kept (`says_so`): leak protection stands for other
-    /// policies, and the next life would take it for that of daemons' policies which it does not know.
+    /// policies, and the next run would take it for that of daemons' policies which it does not know.
     ///
     /// # Errors
     /// Fails if it cannot be written; what is kept is then as after a crash, which is safe.

@@ -6,7 +6,7 @@
 //! 2. **Place** it: a slot, a worker, the groups that policies name it by, its sequence numbers and the cell that
 //!    keeps them. A draft of the next snapshot has it.
 //! 3. **Record** it in the database: requests find it.
-//! 4. **Commit**: write it into the journal, so that the next life of the gateway has it, and publish the draft, so
+//! 4. **Commit**: write it into the journal, so that the next run of the gateway has it, and publish the draft, so
 //!    that workers see it at their next burst. The journal is the last that may refuse.
 //! 5. The gateway waits until every worker has seen it, and only then the answer goes out.
 //!

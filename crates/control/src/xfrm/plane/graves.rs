@@ -79,7 +79,7 @@ impl Graves {
         (self.hash, self.ceiling) = (hash, 0);
     }
 
-    /// Remembers the numbers of an earlier life.
+    /// Remembers the numbers of the previous run.
     pub(super) fn remember_lease(&mut self, key: RecordId, used: SeqNum) {
         let what = Arc::new(Lease::new(used, used.get().saturating_add(1)));
         self.leases.insert(key, Kept { what: what.clone(), is_live: true, deaths: 0 });
@@ -149,7 +149,7 @@ impl Graves {
         known.floor()
     }
 
-    /// Remembers the highest number that an earlier life accepted.
+    /// Remembers the highest number that the previous run accepted.
     pub(super) fn remember_floor(&mut self, key: RecordId, floor: SeqNum) {
         let known = self.floors.entry(key).or_default();
         known.floor = known.floor.max(floor);

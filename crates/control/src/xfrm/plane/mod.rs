@@ -174,7 +174,7 @@ impl Plane {
         self.generation = draft.commit();
     }
 
-    /// Has numbers kept from now on, and remembers those of an earlier life.
+    /// Has numbers kept from now on, and remembers those of the previous run.
     pub(super) fn keep<'a>(
         &mut self,
         keeper: Keeper,
@@ -222,7 +222,7 @@ impl Plane {
     }
 
     /// Reserves what an SA is to have: a slot of a draft, a worker, its place in the groups that policies name it by, and
-    /// its sequence numbers; with `past` it is one of an earlier life. It is to [enter](Plane::enter) that draft, or
+    /// its sequence numbers; with `past` it is one of the previous run. It is to [enter](Plane::enter) that draft, or
     /// to be [given back](Plane::give_back).
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Plane {
             past.cell.counts.restore(&counters);
         }
         let (sent, received) = sa::numbers(sa);
-        // What an earlier life wrote of this SA, also when there are too many keys to remember them all.
+        // What the previous run wrote of this SA, also when there are too many keys to remember them all.
         let bound = SeqNum::new(past.map_or(0, |past| past.cell.bound()));
         let (sent, received) = (sent.max(bound), received.max(bound));
         let material = &checked.keys.material;
@@ -346,7 +346,7 @@ impl Plane {
     /// Has an SA's numbers kept before workers see it.
     ///
     /// # Errors
-    /// `ENOMEM` when they cannot be written down; `EINVAL` when an earlier life used them up.
+    /// `ENOMEM` when they cannot be written down; `EINVAL` when the previous run used them up.
     pub(super) fn admit(
         &self,
         sa: &Sa,

@@ -94,7 +94,7 @@ pub(super) struct LeakProtection {
 }
 
 impl LeakProtection {
-    /// Installs what the site asks for. Where daemons are served, what an earlier life protected stays so; otherwise a
+    /// Installs what the site asks for. Where daemons are served, what the previous run protected stays so; otherwise a
     /// process that has not the right goes on without, and says so.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl LeakProtection {
     pub(super) fn install(site: &Site) -> anyhow::Result<Self> {
         let config = effects::config(site)?;
         if !effects::is_asked_for(site) {
-            // What an earlier life held is to be let go, as the file says.
+            // What the previous run held is to be let go, as the file says.
             match convoy_leak_protection::remove(config.clone()) {
                 Err(error) if !error.is_denied() => {
                     tracing::warn!(
@@ -351,7 +351,7 @@ impl LeakProtection {
         Ok(())
     }
 
-    /// True if networks are closed that nobody claimed in this life.
+    /// True if networks are closed that nobody claimed in this run.
     pub(super) fn has_unclaimed(&self) -> bool {
         self.installed.as_ref().is_some_and(|installed| installed.left().next().is_some())
     }

@@ -159,7 +159,7 @@ fn packets_in_clear_from_protected_networks_do_not_come_in_and_those_of_tunnels_
         assert!(datagram[..length].ends_with(&tag));
         receiver.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     }
-    // What was killed lets nothing in, either, nor while the next life begins.
+    // What was killed lets nothing in, either, nor while the next run begins.
     drop((fence, tun));
     nothing_comes_in(&receivers);
     let mut fence = raise(&world);

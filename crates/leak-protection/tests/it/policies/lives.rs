@@ -248,7 +248,7 @@ fn ten_thousand_networks_come_and_go() {
     }
     assert!(!fence.repair().unwrap().any());
     assert_eq!(shown(), 9900);
-    // The next life takes over as many.
+    // The next run takes over as many.
     drop(fence);
     let mut fence = raise(&world);
     assert_eq!(fence.left().count(), 9900);

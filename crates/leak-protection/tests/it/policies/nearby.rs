@@ -102,7 +102,7 @@ fn the_host_speaks_to_its_links_but_not_for_those_whom_a_policy_covers() {
     // Of multicast the host hears a copy.
     assert!(fence.stopped() >= 5);
     assert!(!fence.repair().unwrap().any());
-    // Also while nobody lives, and when the next life begins, and its tables have been emptied.
+    // Also while nobody lives, and when the next run begins, and its tables have been emptied.
     drop(fence);
     assert_eq!(heard(&covered), [false; 5]);
     for family in ["-4", "-6"] {

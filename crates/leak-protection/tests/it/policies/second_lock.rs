@@ -56,7 +56,7 @@ fn nothing_leaves_without_a_gateway_and_without_its_table() {
     for own in [own4, own6] {
         assert!(world.leaves(&own, far_host(&own)), "{own:?} is not near");
     }
-    // The next life takes it up, and leaves nothing.
+    // The next run takes it up, and leaves nothing.
     let mut protection = raise(&world);
     assert!(!world.leaves(&senders(&world)[1], "10.2.0.9"));
     protection.settle().unwrap();

@@ -319,7 +319,7 @@ pub(crate) fn listen(questions: &Questions) -> QueueListener {
 }
 
 /// Raises leak protection. Children of other tests hold copies of the sockets that own tables until they have
-/// begun their program, so an earlier life may seem to hold them for a moment.
+/// begun their program, so the previous run may seem to hold them for a moment.
 #[track_caller]
 pub(crate) fn raise<T>(mut raise: impl FnMut() -> Result<T, LeakProtectionError>) -> T {
     let begun = Instant::now();

@@ -37,7 +37,7 @@ impl Kernel {
         }
     }
 
-    /// Ends policies that the database has no more, in the journal first: one that came back in the next life of the
+    /// Ends policies that the database has no more, in the journal first: one that came back in the next run of the
     /// gateway would close networks that nobody asks to be closed.
     pub(in crate::xfrm::kernel) fn let_go_of_policies(
         &mut self,

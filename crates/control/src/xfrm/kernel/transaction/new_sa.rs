@@ -70,7 +70,7 @@ impl<'k> NewSa<'k> {
         Self { undo, draft: writer.draft(), keep: keep.as_mut(), by_slot, guesses }
     }
 
-    /// Gives the SA its place in the draft; with `past` it is one of an earlier life.
+    /// Gives the SA its place in the draft; with `past` it is one of the previous run.
     ///
     /// # Errors
     /// `EEXIST` when another SA has its packets or its key; `ENOMEM` when there is no room for it, or its numbers
