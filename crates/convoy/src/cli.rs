@@ -22,6 +22,7 @@ use crate::verbs::genkey::{self, GenkeyArgs};
 use crate::verbs::init::{self, InitArgs};
 use crate::verbs::keys::{self, KeysArgs};
 use crate::verbs::manual::{self, ManualArgs};
+use crate::verbs::metrics::{self, MetricsArgs};
 use crate::verbs::open::{self, OpenArgs};
 #[cfg(feature = "provider")]
 use crate::verbs::openssl_conf::{self, OpensslConfArgs};
@@ -76,18 +77,21 @@ fn with_usage_of_help(mut error: clap::Error, mut command: clap::Command) -> cla
     let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return error };
     let usage = usage.to_string();
     command.build();
-    let mut verb = &mut command;
     // Behind the program's name come the verb, and its own verb.
-    for word in usage.split_whitespace().skip(2) {
-        if verb.find_subcommand(word).is_none() {
-            break;
-        }
-        let Some(next) = verb.find_subcommand_mut(word) else { break };
-        verb = next;
-    }
-    let whole = verb.render_usage();
+    let whole = usage_of(&mut command, usage.split_whitespace().skip(2));
     error.insert(ContextKind::Usage, ContextValue::StyledStr(whole));
     error
+}
+
+/// The usage of the verb that words name.
+fn usage_of<'a>(
+    command: &mut clap::Command,
+    mut words: impl Iterator<Item = &'a str>,
+) -> clap::builder::StyledStr {
+    match words.next().and_then(|word| command.find_subcommand_mut(word)) {
+        Some(verb) => usage_of(verb, words),
+        None => command.render_usage(),
+    }
 }
 
 /// The same command line, for a program with rights that its caller lacks: no variable of the caller says where
@@ -123,6 +127,11 @@ pub enum Verb {
         after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost for want of something), 3 no gateway answers, or it may not be asked."
     )]
     Status(StatusArgs),
+    /// Metrics of a running gateway, as [metrics] of its site file serves them to Prometheus, which it need not do.
+    #[command(
+        after_help = "Examples:\n  convoy metrics left\n  convoy metrics > /var/lib/prometheus/node-exporter/convoy.prom   # for node_exporter"
+    )]
+    Metrics(MetricsArgs),
     /// The SAs of a running gateway.
     Sa(AskArgs),
     /// The policies of a running gateway.
@@ -203,6 +212,7 @@ impl Verb {
             Self::Check(args) => check::run(&args),
             Self::Run(args) => run::run(&args),
             Self::Status(args) => status::run(&args),
+            Self::Metrics(args) => metrics::run(&args),
             Self::Sa(args) => sa::run(&args),
             Self::Policy(args) => policy::run(&args),
             Self::Trace(args) => trace::run(&args),
@@ -245,7 +255,7 @@ impl Verb {
             Self::Doctor(_) | Self::Open(_) => true,
             // They look for the gateway's socket in its site file.
             Self::Status(_) | Self::Sa(_) | Self::Policy(_) | Self::Trace(_) => true,
-            Self::Crypto(_) | Self::Reload(_) => true,
+            Self::Crypto(_) | Self::Reload(_) | Self::Metrics(_) => true,
         }
     }
 }
