@@ -33,7 +33,7 @@ pub struct RunArgs {
     /// Site file.
     #[arg(value_name = "SITE.toml")]
     pub site: PathBuf,
-    /// Tell what would be changed on this host, and change nothing.
+    /// Tell what would be changed on this host, and change nothing; exit code 1 without the rights to look at all of it.
     #[arg(long)]
     pub dry_run: bool,
     /// With --dry-run: print as JSON.
@@ -267,6 +267,8 @@ struct DryRun {
     plain_mtu: u16,
     wire_mtu: u16,
     changes: Vec<String>,
+    /// Capabilities that this user would need, and lacks.
+    lacking: Vec<String>,
 }
 
 fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
@@ -314,6 +316,7 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         plain_mtu: plain_mtu(site, wire_mtu),
         wire_mtu,
         changes,
+        lacking: privileges::lacking(site),
     };
     if json {
         output::json(&report)?;
@@ -335,5 +338,12 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         };
         output::print(&text)?;
     }
-    Ok(Exit::Ok)
+    if report.lacking.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    tracing::warn!(
+        "this user lacks {}, so it can neither start the gateway nor see all that may be in its way: run as root",
+        report.lacking.join(" and ")
+    );
+    Ok(Exit::Trouble)
 }
