@@ -58,8 +58,8 @@ fn fetch(client: &Client) -> anyhow::Result<Status> {
 fn show(args: &StatusArgs, status: &Status) -> anyhow::Result<()> {
     match (args.json, args.watch.is_some()) {
         // One line each, for programs that read a stream.
-        (true, true) => output::print(&format!("{}\n", serde_json::to_string(status)?)),
-        (true, false) => output::json(status),
+        (true, true) => output::json_line(status),
+        (true, false) => output::json_as_is(status),
         // Home, and clear below: the picture stands still.
         (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", status.text())),
         (false, false) => output::print(&status.text()),

@@ -14,6 +14,7 @@ mod direct;
 mod doctor;
 mod exec;
 mod install;
+mod json;
 mod keep;
 mod kernel_policies;
 mod leaks;
