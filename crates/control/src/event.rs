@@ -27,7 +27,7 @@ pub fn describe(snapshot: &Snapshot, spd: SpdId, event: &Event) -> (Level, Strin
         Event::Hard { sa, limit } => {
             let sa = label(snapshot, sa);
             let what = format!(
-                "{sa} reached a hard limit ({limit}) and passes nothing more: give it a new key"
+                "{sa} reached a hard limit ({limit}), and its packets are dropped: give it a new key"
             );
             (Level::Critical, what)
         }
@@ -35,17 +35,23 @@ pub fn describe(snapshot: &Snapshot, spd: SpdId, event: &Event) -> (Level, Strin
             let policy =
                 name_of(snapshot, spd, flow).map_or_else(String::new, |name| format!(" {name}"));
             let (from, to) = (flow.src_addr(), flow.dst_addr());
-            (Level::Warning, format!("policy{policy} has no SA for a packet from {from} to {to}"))
+            (
+                Level::Warning,
+                format!(
+                    "policy{policy} has no SA for a packet from {from} to {to}: add one to the site file and \
+                 reload"
+                ),
+            )
         }
         Event::Mapping { sa, from } => {
             let sa = label(snapshot, sa);
             let what = format!(
-                "packets of {sa} come from {from} now, and what is sent goes on to the old address: \
+                "packets of {sa} now come from {from}, while packets to the peer still go to the old address: \
                  change the site file if the peer has moved"
             );
             (Level::Warning, what)
         }
-        other => (Level::Ok, format!("{other:?}")),
+        _ => (Level::Ok, "a worker told of an event that this version does not know".to_owned()),
     }
 }
 
@@ -68,6 +74,6 @@ fn label(snapshot: &Snapshot, sa: &SaId) -> String {
     let (direction, spi, to) = (sa.direction.name(), sa.spi, sa.destination);
     match name {
         Some(name) => format!("{direction} SA {name} (SPI {spi} to {to})"),
-        None => format!("{direction} SA with SPI {spi} to {to}, which is gone,"),
+        None => format!("{direction} SA with SPI {spi} to {to} (already removed)"),
     }
 }

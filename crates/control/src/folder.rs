@@ -74,7 +74,8 @@ impl Open {
     #[must_use]
     pub fn help(&self) -> String {
         let path = self.path.display();
-        let own = "name one in a folder of the gateway's user that nobody else writes to, such as /run/convoy";
+        let own =
+            "name one in a folder that only the gateway's user can write to, such as /run/convoy";
         match self.how {
             // It serves others.
             How::Written | How::Above

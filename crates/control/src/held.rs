@@ -26,9 +26,9 @@ const MARK: &str = "user.convoy.used";
 /// was put in the place of one in use.
 const LOST: &str = "records-lost";
 
-const WHY_LOST: &str = "A gateway found that the files of its state folder were gone, or that another \
-    folder was in its place, while it ran. Nobody knows here which sequence numbers were used: make new \
-    keys on both sides, and an empty new folder.\n";
+const WHY_LOST: &str = "While a gateway ran, it found that the files of its state folder were gone, or that \
+                        another folder was in its place. The sequence numbers that it used are not recorded \
+                        here: make new keys on both sides, and an empty new folder.\n";
 
 /// A file that every gateway makes in its folders.
 pub(crate) const LOCK: &str = "lock";
@@ -257,12 +257,11 @@ impl Held {
         let path = self.path.display();
         match self.root.set_permissions(std::fs::Permissions::from_mode(0o700)) {
             Ok(()) => tracing::info!(
-                "folder {path} was open to other users, who could have locked it: its mode is 700 now, and \
-                 was {mode:o}"
+                "changed the mode of folder {path} from {mode:o} to 700: other users could have locked it"
             ),
             Err(error) => tracing::warn!(
-                "folder {path} is open to other users, who can lock it and so keep a gateway from its start, \
-                 and its mode cannot be made 700: {}",
+                "cannot change the mode of folder {path} to 700: {}; other users can lock the folder and so \
+                 prevent the start of a gateway: chmod 700 {path}",
                 convoy_host::describe_io(&error)
             ),
         }

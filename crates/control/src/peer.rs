@@ -32,13 +32,13 @@ impl fmt::Display for Stranger {
             Some((process, user)) => {
                 write!(f, " is served by process {process} ({}) of user {user}", command(process))?;
             }
-            None => write!(f, " is served by nobody knows whom")?,
+            None => write!(f, " is served by an unknown process")?,
         }
         let own = self.own;
         let right = if own == 0 { "root".to_owned() } else { format!("root or of user {own}") };
         write!(
             f,
-            ", which is told nothing: right is a gateway of {right}, whose socket is in a folder that no other \
+            ", and nothing was sent to it: use a gateway of {right}, whose socket is in a folder that no other \
              user can write to"
         )
     }
@@ -92,7 +92,7 @@ mod tests {
             |own| Stranger { path: "/nowhere/x.sock".into(), server: Some((i32::MAX, 7)), own };
         assert_eq!(
             stranger(0).to_string(),
-            "socket /nowhere/x.sock is served by process 2147483647 (?) of user 7, which is told nothing: right is a \
+            "socket /nowhere/x.sock is served by process 2147483647 (?) of user 7, and nothing was sent to it: use a \
              gateway of root, whose socket is in a folder that no other user can write to"
         );
         assert!(stranger(5).to_string().contains("a gateway of root or of user 5, "));

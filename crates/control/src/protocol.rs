@@ -48,6 +48,22 @@ pub enum Request {
     Stop,
 }
 
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status => f.write_str("status"),
+            Self::Sa => f.write_str("SAs"),
+            Self::Policy => f.write_str("policies"),
+            Self::Crypto => f.write_str("drivers"),
+            Self::SetDriver { driver, setting } => write!(f, "set driver {driver}: {setting}"),
+            Self::Trace(_) => f.write_str("trace of a packet"),
+            Self::Reload => f.write_str("reload"),
+            Self::Keys => f.write_str("export of keys"),
+            Self::Stop => f.write_str("stop"),
+        }
+    }
+}
+
 /// A change of a driver's settings, which lasts until the gateway ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -103,14 +103,14 @@ fn serve(stream: &UnixStream, work: &Work<'_>, gateway: &dyn Gateway) -> io::Res
         tracing::warn!(
             uid = peer.uid(),
             pid = peer.pid(),
-            "control request of another user refused"
+            "control request of another user refused: only root and the gateway's user may send one"
         );
         return send(stream, &Answer::Error("only the gateway's user and root may ask".into()));
     }
     let answer = match read_request(stream)? {
         Ok(request) => {
             if is_noted(&request) {
-                tracing::info!(?request, uid = peer.uid(), pid = peer.pid(), "control request");
+                tracing::info!(uid = peer.uid(), pid = peer.pid(), "control request: {request}");
             }
             work.of(|| answer(request, gateway))
         }
@@ -150,7 +150,7 @@ fn read_request(mut stream: &UnixStream) -> io::Result<Result<Request, String>> 
     }
     let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
     let parsed = serde_json::from_slice(line.get(..end).unwrap_or_default());
-    Ok(parsed.map_err(|error| format!("not a request this gateway knows: {error}")))
+    Ok(parsed.map_err(|error| format!("this gateway does not know the request: {error}")))
 }
 
 fn answer(request: Request, gateway: &dyn Gateway) -> Answer {

@@ -37,7 +37,7 @@ Exit codes:
   0  all is well
   1  a failure at run time, or warnings (check, status)
   2  the command line or a site file is wrong, nothing was changed; status: critical
-  3  no gateway answers, or none that may be asked
+  3  no gateway answers, or the user may not ask it
 
 Begin with:
   convoy demo                 two gateways and two hosts on this machine, with real traffic
@@ -52,7 +52,7 @@ pub struct Cli {
     /// Command to carry out.
     #[command(subcommand)]
     pub verb: Verb,
-    /// Messages to log to standard error: a level, or levels by crate such as
+    /// Messages that are logged to standard error: a level, or levels by crate such as
     /// "info,convoy_control=debug".
     #[arg(long, global = true, env = "CONVOY_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
@@ -112,7 +112,7 @@ pub enum Verb {
     /// Write a key file for one direction of a tunnel.
     #[command(after_help = genkey::HELP)]
     Genkey(GenkeyArgs),
-    /// Check site files; tells every error, and what would be right. Changes nothing.
+    /// Check site files and report every error with its remedy. Changes nothing.
     #[command(
         after_help = "Example:\n  convoy check left.toml right.toml\n\nExit codes: 0 no finding, 1 warnings only, 2 errors."
     )]
@@ -122,72 +122,72 @@ pub enum Verb {
         after_help = "Examples:\n  convoy run left.toml --dry-run   # what would be changed on this host\n  convoy run left.toml\n\nNeeds CAP_NET_ADMIN (TUN interface, routes) and CAP_NET_RAW (native ESP)."
     )]
     Run(RunArgs),
-    /// The state of a running gateway: rates, SAs, losses.
+    /// Show the state of a running gateway: rates, SAs, losses.
     #[command(
-        after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost for want of something), 3 no gateway answers, or it may not be asked."
+        after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost because something is missing), 3 no gateway answers, or the user may not ask it."
     )]
     Status(StatusArgs),
-    /// Metrics of a running gateway, as [metrics] of its site file serves them to Prometheus, which it need not do.
+    /// Print the metrics of a running gateway in Prometheus's text format, with [metrics] in its site file and without.
     #[command(
         after_help = "Examples:\n  convoy metrics left\n  convoy metrics > /var/lib/prometheus/node-exporter/convoy.prom   # for node_exporter"
     )]
     Metrics(MetricsArgs),
-    /// The SAs of a running gateway.
+    /// Show the SAs of a running gateway.
     Sa(AskArgs),
-    /// The policies of a running gateway.
+    /// Show the policies of a running gateway.
     Policy(AskArgs),
-    /// The fate of a packet in a running gateway, and the reason; nothing is sent.
+    /// Show what a running gateway does with a packet, and why. Sends nothing.
     #[command(
-        after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nOf a packet that arrives, --from and --to are the addresses inside. Of one that leaves, host, route and fate say how\nthe host leads it: by its prefixes, by what policies answer where the kernel asks, and by its routes.\n\nExit codes: 0 it passes, in clear too, or waits for an SA, 1 it is dropped, 2 the question makes no sense,\n3 no gateway answers."
+        after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nFor a packet that arrives, --from and --to are the inner addresses. For one that leaves, host, route and fate show how\nthe host routes it: by the prefixes of policies, by the verdict where the kernel requests one, and by its routes.\n\nExit codes: 0 it passes, in clear too, or waits for an SA, 1 it is dropped, 2 there can be no such packet,\n3 no gateway answers."
     )]
     Trace(TraceArgs),
-    /// CPU tiers, engines, algorithms and drivers of this machine, or of a running gateway.
+    /// Show CPU tiers, engines, algorithms and drivers of this machine, or of a running gateway.
     #[command(after_help = crypto::HELP)]
     Crypto(CryptoArgs),
-    /// Print a configuration with which programs that use OpenSSL use Convoy, or judge one.
+    /// Print or check an OpenSSL configuration that loads Convoy's provider.
     #[cfg(feature = "provider")]
     #[command(after_help = openssl_conf::HELP)]
     OpensslConf(OpensslConfArgs),
-    /// Left out of this program: a configuration with which programs that use OpenSSL use Convoy.
+    /// Print or check an OpenSSL configuration (left out of this program).
     #[cfg(not(feature = "provider"))]
     #[command(disable_help_flag = true)]
     OpensslConf(LeftOutArgs),
-    /// Measure what packets cost: the crypto library beside others, and ESP from end to end.
+    /// Measure the cost of packets: the crypto library beside others, and ESP from end to end.
     #[cfg(feature = "bench")]
     Bench(BenchArgs),
-    /// Left out of this program: measures what packets cost.
+    /// Measure the cost of packets (left out of this program).
     #[cfg(not(feature = "bench"))]
     #[command(disable_help_flag = true)]
     Bench(LeftOutArgs),
-    /// Keys for Wireshark, as an esp_sa file. The keys of live SAs: treat the file as a secret.
+    /// Export the keys of live SAs for Wireshark, as an esp_sa file. The file is a secret.
     #[command(
         after_help = "Examples:\n  convoy keys left --output esp_sa\n  convoy keys --from-site left.toml      # without a running gateway"
     )]
     Keys(KeysArgs),
-    /// Make a running gateway read its site file again; no packet is lost.
+    /// Reload the site file of a running gateway. No packet is lost.
     Reload(AskArgs),
-    /// Look at what on this host helps or hinders a gateway. Changes nothing.
+    /// Check this host for what a gateway needs and what hinders it. Changes nothing.
     #[command(after_help = doctor::HELP)]
     Doctor(DoctorArgs),
-    /// Remove the leak protection of a stopped gateway.
+    /// Remove the leak protection and the interfaces of a stopped gateway.
     #[command(
-        after_help = "Example:\n  convoy open site.toml\n\nA gateway leaves the networks closed that policies protect, however it ends: nothing leaves for them in\nclear until it runs again (leak protection). This takes its packet filter, routes and rules away, and the\ninterfaces of [[xfrm.interface]] with the routes into them. It is refused while the gateway runs."
+        after_help = "Example:\n  convoy open site.toml\n\nLeak protection outlives the gateway: packets that policies protect are dropped until the gateway runs again.\nThis removes its packet filter, routes and rules, and the interfaces of [[xfrm.interface]] with the routes\ninto them; packets then leave in clear. It is refused while the gateway runs."
     )]
     Open(OpenArgs),
-    /// Send the packets of a capture through a gateway that exists only for that.
+    /// Send the packets of a capture through a temporary gateway.
     #[command(
-        after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats. Captures that are\nwritten have mode 0600; links are not followed."
+        after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder, as a running gateway does, so no nonce repeats. New capture\nfiles have mode 0600; links are not followed."
     )]
     Replay(ReplayArgs),
     /// Run a command whose XFRM sockets lead to Convoy instead of the kernel.
     #[command(
-        after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically, those in Go, and setuid ones: these are refused.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 no gateway serves XFRM at this socket, even after --wait."
+        after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. Programs that\nare linked statically, programs in Go and setuid programs cannot load it, and are refused.\n\nExit codes before the command runs: 2 the command or the library is not found, or the command cannot load it;\n3 no gateway serves XFRM at this socket, even after --wait."
     )]
     Exec(ExecArgs),
-    /// Have systemd start an IKE daemon under Convoy, or no longer.
+    /// Make systemd start an IKE daemon under Convoy, or undo that.
     #[command(after_help = enable::HELP)]
     Enable(EnableArgs),
-    /// Work that `convoy run` leaves to a process of its own.
+    /// Do the work that `convoy run` leaves to a process of its own.
     #[command(hide = true)]
     Helper,
     /// Write man pages and completions of shells, for packages.

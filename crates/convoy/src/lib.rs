@@ -66,7 +66,9 @@ fn start_log(filter: &str) -> Result<(), String> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && is_colour_wanted(std::env::var_os("NO_COLOR")))
+        .with_ansi(
+            std::io::stderr().is_terminal() && is_colour_wanted(std::env::var_os("NO_COLOR")),
+        )
         .with_target(false)
         .init();
     Ok(())

@@ -23,7 +23,7 @@ impl ServiceManager {
         };
         let way = connect(name.as_bytes());
         if let Err(error) = &way {
-            tracing::warn!(%error, "the service manager does not hear that the gateway is ready or ends");
+            tracing::warn!(%error, "cannot tell the service manager that the gateway is ready or ends");
         }
         Self(way.ok())
     }
@@ -38,7 +38,7 @@ impl ServiceManager {
 
     fn tell(&self, state: &str) {
         if let Some(Err(error)) = self.0.as_ref().map(|way| way.send(state.as_bytes())) {
-            tracing::warn!(%error, "the service manager does not hear that the gateway is ready or ends");
+            tracing::warn!(%error, "cannot tell the service manager that the gateway is ready or ends");
         }
     }
 }

@@ -133,7 +133,9 @@ impl fmt::Display for Change {
         match self {
             Self::LinkUp { link } => write!(f, "set interface {link} up"),
             Self::Mtu { link, mtu } => write!(f, "set the MTU of interface {link} to {mtu} bytes"),
-            Self::Alias { link, alias } => write!(f, "note '{alias}' at interface {link}"),
+            Self::Alias { link, alias } => {
+                write!(f, "set the alias of interface {link} to '{alias}'")
+            }
             Self::Address { link, address } => write!(f, "add address {address} to {link}"),
             Self::Route(route) => write!(f, "add {route}"),
             Self::Guard { link } => {

@@ -44,7 +44,7 @@ pub enum HostError {
         left: Vec<Leftover>,
     },
     /// Some changes could not be taken back.
-    #[error("not everything was taken back{}", Undone(.left))]
+    #[error("not all changes were undone{}", Undone(.left))]
     Left {
         /// Changes that remain on the host.
         left: Vec<Leftover>,
@@ -237,7 +237,7 @@ impl fmt::Display for Cause {
             Self::MtuRange { min, max } => write!(f, "the interface takes {min} to {max} bytes"),
             Self::NoSuchSetting => f.write_str("this kernel has no such setting here"),
             Self::ReadOnly => f.write_str("/proc/sys is read-only here (as in most containers)"),
-            Self::ChangedSince(now) => write!(f, "changed by someone else since, to {now}"),
+            Self::ChangedSince(now) => write!(f, "changed by another process since, to {now}"),
             Self::Other { errno, said } => {
                 write!(f, "{}", io::Error::from_raw_os_error(*errno))?;
                 said.as_ref().map_or(Ok(()), |said| write!(f, " ({said})"))
@@ -248,7 +248,7 @@ impl fmt::Display for Cause {
 
 fn namespace_words(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(nix::libc::ENOENT) => "there is none of that name".into(),
+        Some(nix::libc::ENOENT) => "there is no namespace of that name".into(),
         Some(nix::libc::EPERM | nix::libc::EACCES) => {
             "not permitted: run as root or with CAP_SYS_ADMIN".into()
         }

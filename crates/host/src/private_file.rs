@@ -34,14 +34,14 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
             let file = options.open(path)?;
             let opened = file.metadata()?;
             if !opened.is_file() || !is_private(&opened) {
-                return Err(refused(&opened, "others put it there just now"));
+                return Err(refused(&opened, "another process created it just now"));
             }
             file.set_permissions(Permissions::from_mode(MODE))?;
             file.set_len(0)?;
             return Ok(file);
         }
         Ok(there) => {
-            let failed = |_| refused(&there, "others could read it, and it cannot be removed");
+            let failed = |_| refused(&there, "other users could read it, and it cannot be removed");
             std::fs::remove_file(path).map_err(failed)?;
         }
     }
@@ -64,13 +64,13 @@ fn special(options: &OpenOptions, path: &Path, there: &Metadata) -> io::Result<F
         (kind.is_fifo() || kind.is_char_device()) && [0, effective_user()].contains(&meta.uid())
     };
     if !is_right(there) {
-        return Err(refused(there, "it is no file"));
+        return Err(refused(there, "it is not a regular file"));
     }
     let file = options.open(path)?;
     let opened = file.metadata()?;
     match is_right(&opened) {
         true => Ok(file),
-        false => Err(refused(&opened, "it is no file")),
+        false => Err(refused(&opened, "it is not a regular file")),
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_is_no_file_must_be_the_own_users_or_roots() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(said(folder.path()).starts_with("it is no file (owner "));
+        assert!(said(folder.path()).starts_with("it is not a regular file (owner "));
         create_private_file(Path::new("/dev/null")).unwrap();
         let pipe = folder.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();

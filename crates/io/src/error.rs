@@ -53,7 +53,7 @@ pub enum IoError {
         largest: usize,
     },
     /// The device or socket is gone; the port will never carry a packet again.
-    #[error("port is dead: {0}")]
+    #[error("the port does not work any more: {0}")]
     Dead(io::Error),
     /// A capture file cannot be opened, created or read.
     #[error("cannot use the capture file: {0}")]

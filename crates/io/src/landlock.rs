@@ -71,8 +71,8 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.raw_os_error() {
             Some(libc::ENOSYS) => f.write_str(
-                "this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK), or what started the \
-                 gateway refuses its system calls",
+                "this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK), or the gateway's sandbox \
+                 refuses its system calls",
             ),
             Some(libc::EOPNOTSUPP) => {
                 f.write_str("Landlock is not among this kernel's security modules (`lsm=` at its start)")

@@ -78,7 +78,7 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
     loop {
         let done: BTreeMap<_, _> = broadcast.done().collect();
         if let Some((thread, _)) = done.iter().find(|(_, done)| **done == Done::NoRuleset) {
-            return Err(io::Error::other(format!("Landlock does not take thread {thread}")));
+            return Err(io::Error::other(format!("Landlock cannot confine thread {thread}")));
         }
         let mut wide = threads_of_process(keep, is_bounded)?;
         wide.retain(|(thread, is_wide)| *is_wide || !done.contains_key(thread));
@@ -91,7 +91,7 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
         };
         clean = 0;
         if begin.elapsed() > SEND_TIMEOUT {
-            return Err(io::Error::other(format!("thread {first} does not give them up")));
+            return Err(io::Error::other(format!("thread {first} did not give them up")));
         }
         for (thread, _) in wide.into_iter().filter(|(thread, _)| asked.insert(*thread)) {
             broadcast.send(thread)?;

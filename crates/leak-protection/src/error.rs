@@ -21,8 +21,8 @@ pub enum LeakProtectionError {
     },
     /// The table is another process's.
     #[error(
-        "table inet {table} is held by another process that runs: a gateway has this interface already; name \
-         another one, or stop that gateway first"
+        "table inet {table} belongs to another running process: another gateway uses this interface; stop that \
+         gateway, or name another interface"
     )]
     Held {
         /// Its name.
@@ -41,8 +41,8 @@ pub enum LeakProtectionError {
     },
     /// The kernel does not hand packets over.
     #[error(
-        "cannot listen at queue {number} of the packet filter (NFQUEUE), by which the kernel asks about packets that \
-         policies tell apart by more than their prefixes: {refusal}{}", queue_hint(.refusal)
+        "cannot open queue {number} of the packet filter (NFQUEUE), by which the kernel requests verdicts on \
+         packets of partly bypassed networks: {refusal}{}", queue_hint(.refusal)
     )]
     Queue {
         /// Its number.
@@ -53,16 +53,18 @@ pub enum LeakProtectionError {
     },
     /// Another interface's table marks packets already.
     #[error(
-        "leak protection of another interface in this network namespace marks packets already, and only one may: \
-         give the gateways namespaces of their own; if no gateway has that interface any more, convoy open SITE.toml \
-         --interface NAME"
+        "leak protection of another interface in this network namespace marks packets already, and only one \
+         may: run each gateway in a namespace of its own; if no gateway uses that interface any more, remove \
+         its leak protection: convoy open SITE.toml --interface NAME"
     )]
     Asked,
     /// Policies are given in another way than those before, or policies of daemons to a site without any.
-    #[error("a gateway that is to serve IKE daemons, or no longer, begins anew: restart it")]
+    #[error("[xfrm] cannot be added or removed while the gateway runs: restart it")]
     AnotherKind,
     /// Answers that flows remember cannot be cleared.
-    #[error("cannot clear what flows remember of earlier policies (nf_conntrack_netlink): {0}")]
+    #[error(
+        "cannot clear verdicts of earlier policies from the table of connections (nf_conntrack_netlink): {0}"
+    )]
     Flows(#[source] Refusal),
     /// The rules that lead to routing tables were refused.
     #[error("cannot {doing} the ip rules of leak protection: {refusal}")]
@@ -75,8 +77,8 @@ pub enum LeakProtectionError {
     },
     /// An interface's setting could not be changed.
     #[error(
-        "cannot have the reverse path filter of interface {name} look at marks: {refusal}; where it is on (rp_filter), \
-         packets of tunnels are lost, unless you set net.ipv4.conf.{name}.src_valid_mark = 1"
+        "cannot make the reverse path filter of interface {name} use marks: {refusal}; if rp_filter is on \
+         there, it drops packets of tunnels: set net.ipv4.conf.{name}.src_valid_mark = 1"
     )]
     Link {
         /// Its name.

@@ -53,6 +53,8 @@ pub struct Look {
     pub rp_filter: BTreeMap<String, u8>,
     /// Peers, and the interface that the gateway's packets to them leave through.
     pub peers: Vec<(IpAddr, Option<String>)>,
+    /// Peers to which packets without the gateway's mark go into the TUN interface, as the reverse path filter sees them.
+    pub routed_into_tun: BTreeSet<IpAddr>,
 }
 
 impl Look {
@@ -96,6 +98,10 @@ impl Look {
         for peer in peers {
             let way = network.marked_route_to(*peer, config.mark.value);
             look.peers.push((*peer, way.ok().map(|way| way.link)));
+            let unmarked = network.route_to(*peer, None);
+            if unmarked.is_ok_and(|route| route.link == config.tun.as_str()) {
+                look.routed_into_tun.insert(*peer);
+            }
         }
         Ok(look)
     }
@@ -124,12 +130,12 @@ pub enum Finding {
         /// The protected network that it covers or lies in.
         network: IpNet,
     },
-    /// The strict reverse path filter drops what arrives from senders whose addresses are protected.
+    /// The strict reverse path filter drops packets of a peer, because the route back to it is the TUN interface.
     StrictReversePath {
-        /// The interface.
+        /// The interface that they arrive by.
         link: String,
-        /// Whose packets are dropped: a connected network, or a peer.
-        from: IpNet,
+        /// The peer.
+        peer: IpAddr,
         /// The protected network that it lies in.
         network: IpNet,
     },
@@ -167,11 +173,11 @@ impl fmt::Display for Finding {
                  (protected: {network}), so that leak protection drops it; give that rule a priority above {}",
                 lookup.priority, lookup.table, lookup.ahead_of
             ),
-            Self::StrictReversePath { link, from, network } => write!(
+            Self::StrictReversePath { link, peer, network } => write!(
                 f,
-                "the reverse path filter of {link} is strict, and answers to {from} go to Convoy \
-                 (protected: {network}), so the kernel drops what arrives from there; it should be \
-                 loose: net.ipv4.conf.{link}.rp_filter = 2"
+                "the reverse path filter of {link} is strict, and the route back to the peer {peer} leads into the \
+                 tunnel (protected: {network}), so the kernel drops what the peer sends; make the filter loose: \
+                 net.ipv4.conf.{link}.rp_filter = 2"
             ),
             Self::ForwardingOff { family } => {
                 let key = match family {
@@ -180,7 +186,8 @@ impl fmt::Display for Finding {
                 };
                 write!(
                     f,
-                    "{key} is 0: only the host's own packets reach the tunnels; for others: {key} = 1"
+                    "{key} is 0, so this host forwards nothing and only its own packets reach the tunnels; to \
+                     forward packets of other hosts: {key} = 1"
                 )
             }
             Self::NoRouteToPeer { peer } => {
@@ -199,7 +206,7 @@ pub fn findings(look: &Look, config: &Config, protected: &[IpNet]) -> Vec<Findin
     for route in look.routes.iter().filter(|route| route.is_unicast) {
         found.extend(route_finding(look, config, &protected, route));
     }
-    // Marks lead back, too.
+    // Where marks lead, they lead back, too.
     if config.leads == Lead::ByDestination {
         found.extend(reverse_path(look, &protected));
     }
@@ -255,25 +262,18 @@ fn route_finding(
     }
 }
 
-/// Interfaces whose strict filter drops what protected addresses send.
+/// Interfaces whose strict filter drops what peers send. A connected network has a route of its own, which is longer than
+/// the one into the TUN interface around it.
 fn reverse_path(look: &Look, protected: &Protected) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let strict = |link: &String| look.rp_filter.get(link) == Some(&STRICT);
-    let connected = look.routes.iter().filter(|route| {
-        route.is_unicast
-            && route.protocol == KERNEL
-            && route.table == MAIN
-            && route.to.addr().is_ipv4()
-    });
-    let connected = connected.filter_map(|r| Some((r.to, look.links.get(&r.link_index?)?)));
-    let peers = look.peers.iter().filter(|(peer, _)| peer.is_ipv4());
-    let peers = peers.filter_map(|(peer, link)| Some((IpNet::from(*peer), link.as_ref()?)));
-    for (from, link) in connected.chain(peers).filter(|(_, link)| strict(link)) {
-        if let Some(network) = protected.around(&from) {
-            found.push(Finding::StrictReversePath { link: link.clone(), from, network });
-        }
-    }
-    found
+    let is_strict = |link: &str| look.rp_filter.get(link) == Some(&STRICT);
+    let led = look.peers.iter().filter(|(peer, _)| look.routed_into_tun.contains(peer));
+    led.filter(|(peer, _)| peer.is_ipv4())
+        .filter_map(|(peer, link)| {
+            let link = link.clone().filter(|link| is_strict(link))?;
+            let network = protected.around(&IpNet::from(*peer))?;
+            Some(Finding::StrictReversePath { link, peer: *peer, network })
+        })
+        .collect()
 }
 
 /// Protected networks, to be asked quickly.
@@ -344,6 +344,7 @@ mod tests {
             forwarding: vec![Family::V4, Family::V6],
             rp_filter: links.map(|(_, name)| (name.to_owned(), 2)).into(),
             peers: vec![("192.0.2.2".parse().unwrap(), Some("wire0".into()))],
+            routed_into_tun: BTreeSet::new(),
         }
     }
 
@@ -392,12 +393,21 @@ mod tests {
         let mut look = good();
         look.rp_filter.insert("lan0".into(), STRICT);
         look.rp_filter.insert("wire0".into(), STRICT);
-        let said = words(&look, &["10.0.0.0/8"]);
-        assert_eq!(said.len(), 1);
-        assert!(said[0].contains("net.ipv4.conf.lan0.rp_filter = 2"), "{said:?}");
-        // Both the wire's network and the peer on it.
-        assert_eq!(words(&look, &["192.0.0.0/8"]).len(), 2);
+        // Routes to connected networks are longer, and the peer is reached by one.
+        assert_eq!(words(&look, &["10.0.0.0/8", "192.0.0.0/8"]), [""; 0]);
+        look.routed_into_tun.insert("192.0.2.2".parse().unwrap());
+        assert_eq!(
+            words(&look, &["192.0.2.2/32"]),
+            [
+                "the reverse path filter of wire0 is strict, and the route back to the peer 192.0.2.2 leads into the \
+              tunnel (protected: 192.0.2.2/32), so the kernel drops what the peer sends; make the filter loose: \
+              net.ipv4.conf.wire0.rp_filter = 2"
+            ]
+        );
+        // Marks lead back.
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("192.0.2.2/32")]), []);
         look.rp_filter.clear();
+        assert_eq!(words(&look, &["192.0.2.2/32"]), [""; 0]);
         look.forwarding = vec![Family::V6];
         assert_eq!(words(&look, &["2001:db8::/32"]), [""; 0]);
         assert!(words(&look, &["10.0.0.0/8"])[0].contains("net.ipv4.ip_forward = 1"));

@@ -98,14 +98,14 @@ pub enum Interference {
 
 impl fmt::Display for Interference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let other = "choose bits that nobody else uses, in [marks] of the site file";
+        let other = "choose unused bits in [marks] of the site file";
         match self {
             Self::WritesMark { chain, bits, key } => {
                 let outcome = match *key {
                     "exempt" => {
-                        "packets of others may leave in clear, and the gateway's own be dropped"
+                        "packets of other programs may leave in clear, and the gateway's own may be dropped"
                     }
-                    _ => "packets are dropped, or go another way than policies say",
+                    _ => "packets are dropped, or routed otherwise than policies say",
                 };
                 write!(
                     f,
@@ -116,16 +116,18 @@ impl fmt::Display for Interference {
             }
             Self::WritesFlow { chain, bits } => write!(
                 f,
-                "a rule in {} writes bits {bits:#010x} of flows' marks, which are marks.flows of Convoy: packets are \
-                 asked about again and again, or go another way than policies say; {other}",
+                "a rule in {} writes bits {bits:#010x} of flows' marks, which are marks.flows of Convoy: the \
+                 kernel requests verdicts again and again, or packets are routed otherwise than policies say; \
+                 {other}",
                 Shown(chain)
             ),
             Self::SelectsMark { family, priority, mark: (value, mask), bits, key } => {
                 let family = if *family == Family::V4 { 4 } else { 6 };
                 write!(
                     f,
-                    "ip -{family} rule {priority} selects packets by fwmark {value:#x}/{mask:#x}, of which {bits:#010x} \
-                     are marks.{key} of Convoy: it takes packets for others' that Convoy marked; {other}"
+                    "ip -{family} rule {priority} selects packets by fwmark {value:#x}/{mask:#x}, of which \
+                     {bits:#010x} are marks.{key} of Convoy: it also selects packets that Convoy marked; \
+                     {other}"
                 )
             }
             Self::FlowTable { table } => write!(
@@ -136,21 +138,21 @@ impl fmt::Display for Interference {
             ),
             Self::Untracked { chain } => write!(
                 f,
-                "a rule in {} keeps packets from being tracked: where the kernel asks about them, it asks about each \
-                 one; have the rule leave out networks that policies are for",
+                "a rule in {} excludes packets from connection tracking (notrack): the kernel then requests a \
+                 verdict for each packet, not for each flow; exclude the networks of policies from that rule",
                 Shown(chain)
             ),
             Self::AsksForIpsec { chain, tun } => write!(
                 f,
-                "a rule in {} asks for the kernel's own IPsec (meta ipsec, rt ipsec, -m policy), which packets of Convoy's \
-                 tunnels never had: it does not mean these; beside it, name what tunnels bring by iifname \"{tun}\" \
-                 (-i {tun}) and what they take by oifname \"{tun}\" (-o {tun})",
+                "a rule in {} matches packets of the kernel's own IPsec (meta ipsec, rt ipsec, -m policy), and \
+                 never those of Convoy's tunnels; add a rule with iifname \"{tun}\" (-i {tun}) for packets out \
+                 of tunnels, and one with oifname \"{tun}\" (-o {tun}) for packets into tunnels",
                 Shown(chain)
             ),
             Self::NotUnderstood { rules } => write!(
                 f,
-                "{rules} rules of the packet filter are not understood: look in `nft list ruleset` for those that \
-                 write marks"
+                "{rules} rules of the packet filter could not be parsed: look in `nft list ruleset` for those \
+                 that write marks"
             ),
         }
     }
@@ -232,7 +234,7 @@ impl Used {
         let Some(places) = places else {
             return [("exempt", self.exempt), ("packets", self.packets)];
         };
-        let all = places.iter().map(|place| self.of_packets(family, *place));
+        let all = places.iter().map(|place| self.of_packets(family, place.0, place.1));
         all.fold([("exempt", 0), ("packets", 0)], |[(exempt, one), (packets, other)], now| {
             let [(_, of_exempt), (_, of_packets)] = now;
             [(exempt, one | of_exempt), (packets, other | of_packets)]
@@ -240,7 +242,7 @@ impl Used {
     }
 
     /// Bits that matter at one place, with their keys.
-    fn of_packets(&self, family: u8, (hook, priority): (u32, i32)) -> [(&'static str, u32); 2] {
+    fn of_packets(&self, family: u8, hook: u32, priority: i32) -> [(&'static str, u32); 2] {
         let is_ip = matches!(family, INET | IPV4 | IPV6);
         let (exempts, decides) = match hook {
             // What comes in is marked anew behind the first ones.
@@ -355,7 +357,7 @@ mod tests {
         let found: Vec<_> = of_ruleset(&ruleset, &NONE, false).into_iter().collect();
         assert_eq!(found, [Interference::NotUnderstood { rules: 3 }]);
         assert!(
-            found[0].to_string().starts_with("3 rules of the packet filter are not understood")
+            found[0].to_string().starts_with("3 rules of the packet filter could not be parsed")
         );
     }
 
@@ -380,13 +382,13 @@ mod tests {
             (BRIDGE, PRE_ROUTING, 0, none),
             (BRIDGE, FORWARD, 0, packets),
         ] {
-            let found = used.of_packets(family, (hook, priority));
+            let found = used.of_packets(family, hook, priority);
             let bits = found.iter().fold(0, |all, (_, bits)| all | bits);
             assert_eq!(bits, expected, "{family} {hook} {priority}");
         }
         // Where no rule leads by it.
         let used = Used { leads_exempt: false, ..used };
-        assert_eq!(used.of_packets(IPV4, (PRE_ROUTING, -150)), [("exempt", 0), ("packets", 0)]);
+        assert_eq!(used.of_packets(IPV4, PRE_ROUTING, -150), [("exempt", 0), ("packets", 0)]);
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Drop for VerdictService {
     fn drop(&mut self) {
         self.desk.is_over.store(true, Ordering::Relaxed);
         if self.thread.take().map(JoinHandle::join).is_some_and(|ended| ended.is_err()) {
-            tracing::error!("the thread that answers questions about packets died");
+            tracing::error!("leak protection: the thread that gives verdicts on packets panicked");
         }
     }
 }
@@ -227,12 +227,15 @@ impl Desk {
             };
             match outcome {
                 Ok(()) if core::mem::take(&mut has_failed) => {
-                    tracing::info!("questions about packets are answered again");
+                    tracing::info!("leak protection: verdict requests are answered again");
                 }
                 Ok(()) => {}
                 Err(error) => {
                     if !core::mem::replace(&mut has_failed, true) {
-                        tracing::error!("questions about packets cannot be answered: {error}");
+                        tracing::error!(
+                            "leak protection: verdict requests cannot be answered, and new flows are dropped: \
+                             {error}"
+                        );
                     }
                     // The queues are free only without it, and what was asked and not answered would stay there.
                     if listener.take().is_none() {

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 #[non_exhaustive]
 pub enum PinError {
     /// The number is larger than any processor number.
-    #[error("processor {0} cannot exist on this system")]
+    #[error("processor number {0} is too large for this system")]
     NoSuchNumber(usize),
     /// The processor is missing, offline, or outside what this process may use.
     #[error("processor {cpu} is not available here; this process may run on {allowed}")]

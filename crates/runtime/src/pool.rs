@@ -32,7 +32,7 @@ const LOOKS: u32 = 2000;
 #[non_exhaustive]
 pub enum PoolError {
     /// A pool needs at least one thread.
-    #[error("a pool without threads can do nothing")]
+    #[error("a pool needs at least one thread")]
     NoThreads,
     /// The kernel gave no thread.
     #[error("cannot start a thread: {0}")]

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub(crate) mod flag;
+pub(crate) mod rest;
 
 /// The atomics the protocol runs on; its model test puts others in their place.
 pub(crate) mod sync {
@@ -78,7 +79,7 @@ impl Waker {
         match self.0.bell.read() {
             Ok(_) | Err(Errno::EAGAIN) => {}
             // Any other answer cannot come from an event descriptor we own.
-            Err(e) => tracing::warn!(error = %e, "wake-up descriptor"),
+            Err(e) => tracing::warn!(error = %e, "cannot read the wake-up descriptor of a worker"),
         }
     }
 

@@ -126,7 +126,7 @@ pub struct WireId {
 #[non_exhaustive]
 pub enum WiringError {
     /// There must be one port per worker.
-    #[error("{ports} wire port(s) for {workers} worker(s)")]
+    #[error("{ports} wire port(s) for {workers} worker(s): each worker needs one")]
     Count {
         /// Ports given.
         ports: usize,

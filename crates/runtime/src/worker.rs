@@ -286,6 +286,12 @@ impl Worker {
         self.inbound.rests();
     }
 
+    /// Has it take the newest picture before its next packet, now that it rested.
+    pub(crate) fn rises(&mut self) {
+        self.outbound.rises();
+        self.inbound.rises();
+    }
+
     pub(crate) fn tell_to(&mut self, teller: Teller) {
         self.teller = Some(teller);
     }
@@ -400,7 +406,10 @@ impl Worker {
             }
             if now().0 >= until {
                 let worker = self.id.0;
-                tracing::error!("worker {worker}: {held} requests are lost with a crypto engine");
+                tracing::error!(
+                    "worker {worker}: the crypto engine did not return {held} requests at the end; their \
+                     packets are lost"
+                );
                 return;
             }
             std::thread::sleep(LOOK_AGAIN);

@@ -24,7 +24,9 @@ pub enum LeaseError {
         dir: PathBuf,
     },
     /// Other users can read the folder, and something is in it that no gateway made.
-    #[error("state folder {} is open to other users and holds {name}, which is no gateway's, so it is not closed to them: name a folder of the gateway's own as state_dir, a new or an empty one", .dir.display())]
+    #[error(
+        "state folder {} is open to other users, and its mode is not changed because it contains {name}, which \
+         is not a file of a gateway: name a new or empty folder for the gateway alone as state_dir", .dir.display())]
     OfOthers {
         /// The folder.
         dir: PathBuf,
@@ -59,7 +61,8 @@ pub enum LeaseError {
         dir: PathBuf,
     },
     /// There is no folder.
-    #[error("state folder {} is not there: make it (mkdir -m 700) if its keys were never used; else {}", .dir.display(), NEW_KEYS)]
+    #[error(
+        "state folder {} does not exist: create it (mkdir -m 700) if its keys were never used; else {}", .dir.display(), NEW_KEYS)]
     Missing {
         /// The folder.
         dir: PathBuf,

@@ -180,13 +180,14 @@ fn gateway(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_events_total",
         Kind::Counter,
-        "Other things that ports and workers count, by name.",
+        "Other events that ports and workers count, by name.",
     );
     for count in &status.counters {
         family.sample(&[("event", &count.name)], count.value);
     }
     questions(page, status);
     connections(page, status);
+    daemons(page, status);
     let Told { soft, hard, acquires, mappings } = inputs.told;
     page.family(
         "convoy_sa_expirations_total",
@@ -195,22 +196,31 @@ fn gateway(page: &mut Page, inputs: &Figures) {
     )
     .sample(&[("limit", "soft")], soft)
     .sample(&[("limit", "hard")], hard);
-    page.family(
-        "convoy_acquires_total",
-        Kind::Counter,
-        "How often workers asked for an SA on demand.",
-    )
-    .sample(&[], acquires);
+    page.family("convoy_acquires_total", Kind::Counter, "Requests of workers for an SA on demand.")
+        .sample(&[], acquires);
     page.family(
         "convoy_mappings_total",
         Kind::Counter,
-        "How often workers told of a peer behind a NAT that came from elsewhere.",
+        "Reports of workers that a peer behind a NAT sends from another address.",
     )
     .sample(&[], mappings);
     let (outbound, inbound) = inputs.sas;
-    page.family("convoy_sas", Kind::Gauge, "SAs there are.")
+    page.family("convoy_sas", Kind::Gauge, "SAs at present.")
         .sample(&[("direction", "outbound")], outbound)
         .sample(&[("direction", "inbound")], inbound);
+}
+
+/// Adds IKE daemons and the requests that were refused to them.
+fn daemons(page: &mut Page, status: &Status) {
+    let Some(daemons) = &status.daemons else { return };
+    page.family("convoy_ike_daemons", Kind::Gauge, "IKE daemons that are attached.")
+        .sample(&[], daemons.attached.len());
+    page.family(
+        "convoy_refused_requests_total",
+        Kind::Counter,
+        "Requests of IKE daemons that were refused with a reason.",
+    )
+    .sample(&[], daemons.refused_requests);
 }
 
 /// Adds the kernel's questions about packets of mixed prefixes, and the answers.
@@ -222,7 +232,7 @@ fn questions(page: &mut Page, status: &Status) {
     let mut family = page.family(
         "convoy_questions_total",
         Kind::Counter,
-        "Packets that the kernel asked about, as some of what their networks send passes in clear.",
+        "Packets on which the kernel requested a verdict, because policies bypass a part of their networks.",
     );
     for (way, counts) in ways {
         if let Some(asked) = counts.asked {
@@ -230,7 +240,7 @@ fn questions(page: &mut Page, status: &Status) {
         }
     }
     let mut family =
-        page.family("convoy_answers_total", Kind::Counter, "What was answered, by verdict.");
+        page.family("convoy_answers_total", Kind::Counter, "Verdicts that were given, by kind.");
     for (way, counts) in ways {
         let verdicts = [
             ("bypass", counts.bypassed),
@@ -244,7 +254,7 @@ fn questions(page: &mut Page, status: &Status) {
     let mut family = page.family(
         "convoy_unanswered_packets_total",
         Kind::Counter,
-        "Packets dropped as they bore no answer.",
+        "Packets dropped because they had no verdict.",
     );
     for (way, counts) in ways {
         family.sample(&[("direction", way)], counts.unanswered);
@@ -252,7 +262,8 @@ fn questions(page: &mut Page, status: &Status) {
     let mut family = page.family(
         "convoy_question_overflows_total",
         Kind::Counter,
-        "Packets dropped as too many waited for an answer (queue), or as questions were not read soon enough (socket).",
+        "Packets dropped because too many waited for a verdict (queue), or because requests were not read soon \
+         enough (socket).",
     );
     for (way, counts) in ways {
         for (place, lost) in [("queue", counts.queue_full), ("socket", counts.unread)] {
@@ -278,7 +289,7 @@ fn connections(page: &mut Page, status: &Status) {
     page.family(
         "convoy_conntrack_entries_limit",
         Kind::Gauge,
-        "As many flows as the kernel tracks at most; further ones are dropped.",
+        "Most flows that the kernel tracks; further ones are dropped.",
     )
     .sample(&[], limit);
 }
@@ -316,11 +327,8 @@ fn tunnels(page: &mut Page, inputs: &Figures) {
         let Wanted { reqid, if_id, local, remote } = *wanted;
         up.entry(Tunnel { is_daemons: true, reqid, if_id, local, remote }).or_insert(false);
     }
-    let mut family = page.family(
-        "convoy_tunnel_up",
-        Kind::Gauge,
-        "Whether a tunnel has an SA for packets that leave.",
-    );
+    let mut family =
+        page.family("convoy_tunnel_up", Kind::Gauge, "1 if a tunnel has an outbound SA, 0 if not.");
     for (tunnel, is_up) in &up {
         family.sample(&Labels::new(tunnel).all(), u8::from(*is_up));
     }
@@ -330,7 +338,7 @@ fn tunnels(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_tunnel_packets_total",
         Kind::Counter,
-        "Packets that passed through a tunnel's SAs, past ones included.",
+        "Packets that passed through a tunnel's SAs, removed ones included.",
     );
     for (labels, (way, passed)) in labelled.iter().flat_map(|(l, t)| ways(t).map(|way| (l, way))) {
         family.sample(&labels.with(way), passed.packets);
@@ -359,7 +367,7 @@ fn tunnels(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_tunnel_rekeys_total",
         Kind::Counter,
-        "SAs for packets that leave which came after a tunnel's first.",
+        "Outbound SAs of a tunnel after its first.",
     );
     for (labels, total) in &labelled {
         family.sample(&labels.all(), total.rekeys);
@@ -371,7 +379,7 @@ fn policies(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_policy_up",
         Kind::Gauge,
-        "Whether a policy that protects packets which leave has an SA.",
+        "1 if a policy that protects outbound packets has an SA, 0 if not.",
     );
     let sends = |direction| matches!(direction, None | Some(PolicyDirection::Out));
     let protecting =
@@ -382,7 +390,7 @@ fn policies(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_policy_questions_total",
         Kind::Counter,
-        "Questions of the kernel about packets that a policy decided; only those that decided some.",
+        "Verdict requests of the kernel that a policy decided; only policies that decided some.",
     );
     for policy in &report.policies {
         for (way, asked) in [("outbound", policy.asked_out), ("inbound", policy.asked_in)] {
@@ -391,7 +399,7 @@ fn policies(page: &mut Page, inputs: &Figures) {
             }
         }
     }
-    page.family("convoy_policies", Kind::Gauge, "Policies there are.")
+    page.family("convoy_policies", Kind::Gauge, "Policies at present.")
         .sample(&[], report.policies.len());
 }
 
@@ -411,7 +419,8 @@ fn workers(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_worker_transit_packets_total",
         Kind::Counter,
-        "Packets that a worker took out of one tunnel and that policies of others decided about; among its inbound ones.",
+        "Packets from one tunnel that policies of other tunnels decided about; included in the worker's \
+         inbound packets.",
     );
     for load in &inputs.workers {
         let packets = load.pipeline.transit_packets.get();
@@ -420,7 +429,7 @@ fn workers(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_worker_sleeps_total",
         Kind::Counter,
-        "How often a worker went to sleep for want of work.",
+        "Times that a worker went to sleep because it had no work.",
     );
     for load in &inputs.workers {
         family.sample(&[("worker", &load.worker.to_string())], load.sleeps);
@@ -428,7 +437,7 @@ fn workers(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_worker_busy_seconds_total",
         Kind::Counter,
-        "Time in which a worker moved packets; of a second, its load.",
+        "Seconds in which a worker moved packets; its rate is the worker's load.",
     );
     for load in &inputs.workers {
         let seconds = format!("{:.6}", load.busy_ns as f64 / 1e9);
@@ -437,7 +446,7 @@ fn workers(page: &mut Page, inputs: &Figures) {
     let mut family = page.family(
         "convoy_worker_handed_packets_total",
         Kind::Counter,
-        "Packets that a worker gave to others, or took from them.",
+        "Packets that a worker handed to other workers, or took from them.",
     );
     for load in &inputs.workers {
         let worker = load.worker.to_string();

@@ -14,7 +14,7 @@ use nix::unistd::AccessFlags;
 use crate::folder::{self, Open};
 use crate::place::folder_of;
 
-use super::model::{Action, Addresses, Plain, Policy, Wire};
+use super::model::{Action, Addresses, Plain, Policy, Routes, Wire};
 use super::policy;
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::Draft;
@@ -252,7 +252,6 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
             None => overlap(policy, policies.iter().take(at), report),
         }
         transport_fits(policy, &by_name, report);
-        sides_differ(policy, report);
         one_way(policy, report);
     }
     let used: HashSet<&str> = policies
@@ -319,7 +318,7 @@ pub(super) fn databases(
 }
 
 /// Two sides are two interfaces.
-pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
+fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
     let direct = plain.backend.is_direct() || wire.backend.is_direct();
     if direct && wire.interface.as_ref() == Some(&plain.interface) {
         report.error(
@@ -357,7 +356,7 @@ pub(super) fn daemons(
 
 /// Sockets send ESP and AH alone: what is not protected does not leave by them. Leak protection has the kernel ask,
 /// and lead such packets past the TUN interface.
-pub(super) fn bypass(
+fn bypass(
     policies: &[policy::Draft],
     plain: &Plain,
     wire: &Wire,
@@ -572,6 +571,23 @@ fn transport_fits(
 
 fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
     convoy_wire::Prefix::host(at.value)
+}
+
+/// Checks both sides together, and what policies say of them.
+pub(super) fn sides(
+    plain: &Plain,
+    wire: &Wire,
+    place: &Place,
+    policies: &[policy::Draft],
+    leak_protection: Option<bool>,
+    report: &mut Report<'_>,
+) {
+    interfaces(plain, wire, place, report);
+    // Where routes are made of what policies say.
+    if plain.routes == Routes::FromPolicies {
+        policies.iter().for_each(|policy| sides_differ(policy, report));
+    }
+    bypass(policies, plain, wire, leak_protection, report);
 }
 
 /// Refuses a protecting policy with the same network on both sides: no packet shows on which side its addresses

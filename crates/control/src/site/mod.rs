@@ -10,6 +10,7 @@ mod fields;
 mod finding;
 mod key;
 mod key_parts;
+mod left;
 mod lifetime;
 mod marks;
 mod model;
@@ -54,6 +55,22 @@ impl Site {
     /// Everything that is wrong with the file, with what it names (key files, the state folder), in
     /// the order of the file. A file that is no TOML gives the first such error, and no others but keys given twice.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), SiteErrors> {
+        Self::load_of(path, |document| document)
+    }
+
+    /// Reads the part of a site file that names what the previous run left on the host. SAs, policies, the state folder
+    /// and key files need not be there.
+    ///
+    /// # Errors
+    /// As [`Site::load`], in what is read.
+    pub fn load_to_open(path: &Path) -> Result<Self, SiteErrors> {
+        Self::load_of(path, left::only).map(|(site, _)| site)
+    }
+
+    fn load_of(
+        path: &Path,
+        part: impl FnOnce(DeTable<'_>) -> DeTable<'_>,
+    ) -> Result<(Self, Vec<Warning>), SiteErrors> {
         let source = Source::read(path)?;
         let mut report = Report::new(&source);
         let whole = Place { span: 0..0, key: String::new() };
@@ -75,7 +92,8 @@ impl Site {
                 return report.finish(None);
             }
         }
-        let site = sections::read(Table::new(whole, document.into_inner()), &mut report, path);
+        let site =
+            sections::read(Table::new(whole, part(document.into_inner())), &mut report, path);
         report.finish(site.filter(|_| errors.is_empty()))
     }
 }

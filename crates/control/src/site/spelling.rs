@@ -169,11 +169,8 @@ impl Reader {
     fn word(&mut self, word: &'static str) -> Option<()> {
         match word {
             "aes" => self.aes += 1,
-            "gcm" | "ccm" | "ctr" | "cbc" | "gmac" => {
-                if self.mode.replace(word).is_some() {
-                    return None;
-                }
-            }
+            "gcm" | "ccm" | "ctr" | "cbc" | "gmac" if self.mode.is_some() => return None,
+            "gcm" | "ccm" | "ctr" | "cbc" | "gmac" => self.mode = Some(word),
             "sha" => self.mac = Some(Hash::Sha),
             "md" => self.mac = Some(Hash::Md),
             "xcbc" => self.mac = Some(Hash::Xcbc),

@@ -5,7 +5,10 @@ use std::time::Duration;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::sequence::SequenceLimits;
 
-use super::{DirectionStatus, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus};
+use super::peers::Silent;
+use super::{
+    Daemons, DirectionStatus, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus,
+};
 
 /// An SA whose numbers end within this time is worth a warning.
 const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -16,6 +19,8 @@ const CRITICAL_SHARE: f64 = 0.01;
 /// Parts of a picture that tell of health.
 pub(super) struct Seen<'a> {
     pub(super) sas: &'a [SaStatus],
+    /// Peers that get packets and send none.
+    pub(super) silent: Vec<Silent>,
     pub(super) drops: &'a [Drops],
     pub(super) outbound: Flow,
     pub(super) inbound: Flow,
@@ -27,6 +32,10 @@ pub(super) struct Seen<'a> {
     /// Facilities that the gateway can do without and has not, with the reason.
     pub(super) lacking: &'a [String],
     pub(super) leases: &'a Leases,
+    /// IKE daemons, if they are served.
+    pub(super) daemons: Option<&'a Daemons>,
+    /// True if daemons are served, and there are no SAs and no policies of theirs.
+    pub(super) has_nothing_of_daemons: bool,
 }
 
 impl Seen<'_> {
@@ -70,14 +79,13 @@ const WANTS: [(DropReason, Traffic, &str); 10] = [
     (
         DropReason::AcquireTimeout,
         Traffic::Outbound,
-        "packets wait in vain for an SA: whoever is to make SAs on demand brings none; the log names \
-         the policy",
+        "packets that waited for an SA are dropped: no SA is made on demand; the log names the policy",
     ),
     (
         DropReason::AcquireFull,
         Traffic::Outbound,
-        "more packets wait for an SA than there is room for: whoever is to make SAs on demand brings \
-         none; the log names the policy",
+        "packets are dropped because too many wait for an SA: no SA is made on demand; the log names the \
+         policy",
     ),
     (
         DropReason::BypassImpossible,
@@ -89,13 +97,13 @@ const WANTS: [(DropReason, Traffic, &str); 10] = [
     (
         DropReason::RingFull,
         Traffic::Either,
-        "a worker does not keep up with what others hand to it: spread the SAs over more workers \
-         (`worker` in [[sa]]), or give each worker a CPU of its own (`pin` in [workers])",
+        "a worker does not keep up with the packets that other workers hand to it: spread the SAs over more \
+         workers (`worker` in [[sa]]), or give each worker a CPU of its own (`pin` in [workers])",
     ),
     (
         DropReason::NoFrame,
         Traffic::Either,
-        "packets are dropped for want of frames: too many are under way at once",
+        "packets are dropped because all frames are in use: too many packets are under way at once",
     ),
     (
         DropReason::EngineRejected,
@@ -116,14 +124,14 @@ const WANTS: [(DropReason, Traffic, &str); 10] = [
 const REFUSALS: [(DropReason, &str); 3] = [
     (
         DropReason::BadIcv,
-        "packets arrive whose ICV is wrong: the peer's key differs, or its numbers lie far below our \
-         replay window (was its state folder put back?), or somebody forges",
+        "packets arrive with a wrong ICV: the peer's key differs, its sequence numbers lie far below the \
+         replay window (was its state folder restored from a copy?), or packets are forged",
     ),
     (
         DropReason::TooOld,
-        "packets arrive whose sequence numbers are too old: a crash of this gateway explains some \
-         (they pass again once the peer's numbers are beyond the replay edge); else the peer has begun \
-         anew with an old key, and both need a new one, or somebody replays",
+        "packets arrive whose sequence numbers are too old: after a crash of this gateway some are expected, \
+         until the peer's numbers are above the highest accepted number; otherwise the peer restarted with an \
+         old key, and both sides need a new one, or packets are replayed",
     ),
     (
         DropReason::EncapMismatch,
@@ -136,14 +144,14 @@ const REFUSALS: [(DropReason, &str); 3] = [
 const LEAK_CAUSES: [(&str, &str); 2] = [
     (
         "leak-protection.past-interface",
-        "leak protection drops packets that policies protect, as they would leave by another way than the TUN interface: \
-         a route or an ip rule leads them there, or a rule of the packet filter takes their mark or gives them another \
-         source; `convoy doctor` looks for it, `convoy trace` tells of one packet",
+        "leak protection drops packets that policies protect, because they would leave past the TUN interface: \
+         a route or an ip rule leads them there, or a rule of the packet filter clears their mark or changes \
+         their source; `convoy doctor` looks for it, `convoy trace` follows one packet",
     ),
     (
         "leak-protection.question-overflows",
-        "leak protection drops packets of new flows, as the kernel asks about more than the gateway answers: somebody \
-         floods, or policies pass a part of wide networks in clear",
+        "leak protection drops packets of new flows, because the kernel requests more verdicts than the \
+         gateway can give: there is a flood of new flows, or policies bypass a part of large networks",
     ),
 ];
 
@@ -167,6 +175,9 @@ pub(super) fn health(seen: &Seen<'_>) -> Health {
         found.extend(lifetime(sa));
         found.extend(numbers(sa));
     }
+    found.extend(silence(&seen.silent).map(|text| (Level::Warning, text)));
+    let daemons = seen.daemons.iter().flat_map(|it| daemons(it, seen.has_nothing_of_daemons));
+    found.extend(daemons.map(|text| (Level::Warning, text)));
     if let Some(why) = &seen.leases.failure {
         found.push((Level::Warning, format!("the state folder cannot be written: {why}")));
     }
@@ -214,6 +225,51 @@ fn tx_causes(growing: &[&str]) -> String {
         }
     }
     text
+}
+
+/// Time for which a refused request is worth a warning, in seconds.
+const REFUSED_S: f64 = 600.0;
+
+/// Faults beside IKE daemons, in words: none is attached, or a request was refused of late.
+fn daemons(daemons: &Daemons, has_nothing: bool) -> Vec<String> {
+    let absent = match (&daemons.gone, daemons.attached.is_empty()) {
+        (Some(gone), true) => Some(format!(
+            "the IKE daemon {} (pid {}) has ended, and its SAs are not renewed: start it again",
+            gone.name, gone.pid
+        )),
+        (None, true) if has_nothing => Some(
+            "no IKE daemon is attached, and there are no SAs: start one with `convoy exec`, or lead its \
+             service here with `convoy enable`"
+                .to_owned(),
+        ),
+        _ => None,
+    };
+    let refused = daemons.last_refusal.as_ref().filter(|last| last.age_s < REFUSED_S);
+    let refused = refused.map(|last| match daemons.refused_requests {
+        1 => format!("a request of an IKE daemon was refused: {}", last.text),
+        count => {
+            format!("{count} requests of an IKE daemon were refused, the last one: {}", last.text)
+        }
+    });
+    absent.into_iter().chain(refused).collect()
+}
+
+/// Peers that are named one by one; of more, their number is told.
+const NAMED_PEERS: usize = 8;
+
+/// Peers that get packets and send none, in words.
+fn silence(silent: &[Silent]) -> Option<String> {
+    let longest = silent.iter().map(|silent| silent.seconds).max()?;
+    let named: Vec<_> = silent.iter().take(NAMED_PEERS).map(|it| it.peer.to_string()).collect();
+    let more = match silent.len().saturating_sub(NAMED_PEERS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "nothing comes from {}{more} for {longest} s, though packets go there: is the peer's gateway up, has it the \
+         same keys, and does the path let ESP through both ways? (right where traffic goes one way only)",
+        named.join(", ")
+    ))
 }
 
 fn lifetime(sa: &SaStatus) -> Option<(Level, String)> {

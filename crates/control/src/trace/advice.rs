@@ -6,8 +6,8 @@ use super::PolicyUsed;
 use crate::status::Origin;
 
 /// For packets that wait.
-pub(super) const ON_WAITING: &str = "whoever makes SAs on demand is asked for one: if none comes within seconds, look at the log of the \
-     IKE daemon, or add the SA to the site file and reload";
+pub(super) const ON_WAITING: &str = "an SA was requested on demand: if none comes within seconds, look at the \
+                                     log of the IKE daemon, or add the SA to the site file and reload";
 
 /// Remedy, if anything but another packet would help.
 pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'static str> {
@@ -38,22 +38,22 @@ pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'st
             "give this host the SA's source address, or remove the SA where another host has taken over"
         }
         DropReason::LeaseExhausted => {
-            "sequence numbers wait for the disk: look whether the state folder can be written"
+            "no sequence numbers are leased: check that the state folder can be written"
         }
         DropReason::TooBig => {
-            "the sender is told, and should send less at once: lower the MTU of the plain interface if it \
-             does not listen, or raise path_mtu if the path takes more"
+            "the sender is told by ICMP and should send smaller packets: lower the MTU of the plain interface \
+             if it ignores that, or raise path_mtu if the path takes more"
         }
         DropReason::TransportAddress => {
             "an SA in transport mode carries packets between its own two addresses only: use tunnel mode, or \
-             have the IKE daemon negotiate anew if a NAT gave the peer another address"
+             make the IKE daemon negotiate again if a NAT gave the peer another address"
         }
         DropReason::RoutingLoop => {
             "add a route to the peer past the interface: its own packets must not be routed into it"
         }
         DropReason::UnknownSpi => {
-            "no SA here receives this SPI: compare `convoy sa` on both sides, and have the IKE daemons \
-             negotiate anew if they disagree"
+            "no SA of this gateway has this SPI: compare `convoy sa` on both sides, and make the IKE daemons \
+             negotiate again if they disagree"
         }
         DropReason::InnerPolicyMismatch => {
             "what arrives through an SA must be covered by a policy of that SA: compare the selectors on \

@@ -139,7 +139,7 @@ fn dropped(fate: Fate, refused: Option<&str>) -> (&'static str, String, &'static
         Fate::NotInClear => (
             "leak-protection",
             "it comes in in clear from a network behind a tunnel (RFC 4301 section 5.2)".into(),
-            "have the peer protect it; or add a policy with \"bypass\" if it is to pass so",
+            "have the peer protect it; or add a policy with \"bypass\" if it may come in clear",
         ),
         Fate::NoRoute => {
             let why = refused.map_or_else(String::new, |why| format!(": {why}"));
@@ -152,7 +152,7 @@ fn dropped(fate: Fate, refused: Option<&str>) -> (&'static str, String, &'static
         }
         _ => (
             "policy-discard",
-            "the kernel asked, and policies drop it".into(),
+            "the kernel requests a verdict, and policies drop the packet".into(),
             "change the policy, or put one before it that passes or protects it",
         ),
     }
@@ -162,12 +162,14 @@ impl fmt::Display for Prefixes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Off => "leak protection is off",
-            Self::Neither => "not between near and far networks",
-            Self::Whole => "near to far, protected whole",
-            Self::Mixed => "near to far, mixed: the kernel asks",
-            Self::WholeInbound => "far to near, in clear",
-            Self::MixedInbound => "far to near, in clear, mixed: the kernel asks",
-            Self::Admitted => "far to near, in clear, as tunnels themselves are",
+            Self::Neither => "not between local and remote networks of policies",
+            Self::Whole => "local to remote, all protected",
+            Self::Mixed => "local to remote, partly bypassed: the kernel requests a verdict",
+            Self::WholeInbound => "remote to local, in clear",
+            Self::MixedInbound => {
+                "remote to local, in clear, partly bypassed: the kernel requests a verdict"
+            }
+            Self::Admitted => "remote to local, in clear, as outer packets of tunnels are",
         })
     }
 }
@@ -175,7 +177,7 @@ impl fmt::Display for Prefixes {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Routed => "nothing, routes lead it",
+            Self::Routed => "no verdict, by routes",
             Self::Protect => "protect",
             Self::Bypass => "pass in clear",
             Self::Discard => "drop",
@@ -200,7 +202,7 @@ impl fmt::Display for Fate {
             Self::ForHost => "the host takes it",
             Self::PastInterface => "dropped: a route or rule leads it past the TUN interface",
             Self::NotInClear => "dropped: it comes in in clear",
-            Self::Discarded => "dropped: policies say so",
+            Self::Discarded => "dropped: by a policy",
             Self::NoRoute => "dropped: the host does not route it",
         })
     }

@@ -107,7 +107,7 @@ fn verdict(verdict: &Verdict) -> String {
         Verdict::Accepted => "accepted, and given to the plain side".to_owned(),
         Verdict::SentOn => "accepted, and an outbound policy decides about it".to_owned(),
         Verdict::InClear => "passes in clear".to_owned(),
-        Verdict::Waits => "waits up to 5 s for an SA that is asked for".to_owned(),
+        Verdict::Waits => "waits up to 5 s for an SA, which was requested".to_owned(),
         Verdict::TooBig { mtu_bytes } => {
             format!("dropped, and its sender told that packets may have {mtu_bytes} bytes")
         }

@@ -398,7 +398,7 @@ impl Associations {
 
     fn store(&mut self, association: Association) -> Result<u64, Refusal> {
         if self.stored.len() >= SAS_MAX {
-            return Err(Refusal::new(Errno::ENOMEM, "There are as many SAs as there can be"));
+            return Err(Refusal::new(Errno::ENOMEM, "The table of SAs is full"));
         }
         let number = self.next;
         self.next += 1;

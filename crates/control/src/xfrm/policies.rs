@@ -124,7 +124,7 @@ impl Policies {
             return Err(Refusal::bare(Errno::EEXIST));
         }
         if before.is_none() && self.stored.len() >= POLICIES_MAX {
-            return Err(Refusal::new(Errno::ENOMEM, "There are as many policies as there can be"));
+            return Err(Refusal::new(Errno::ENOMEM, "The table of policies is full"));
         }
         let before = before.and_then(|at| Some(Replaced { policy: self.take(at)?, at }));
         policy.info.index = match &before {

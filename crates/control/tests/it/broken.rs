@@ -128,10 +128,7 @@ fn sockets_and_state_where_other_users_can_write_are_refused() {
             assert!(error.what.contains(&said), "{}", error.what);
             assert!(error.what.ends_with(&format!("mode {mode:04o})")), "{}", error.what);
             let help = error.help.as_ref().unwrap();
-            assert!(
-                help.contains("a folder of the gateway's user that nobody else writes to"),
-                "{help}"
-            );
+            assert!(help.contains("a folder that only the gateway's user can write to"), "{help}");
             assert_eq!(help.starts_with("chmod go-w "), mode == 0o777, "{help}");
         }
     }

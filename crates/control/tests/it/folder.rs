@@ -140,7 +140,7 @@ fn a_folder_whose_making_was_interrupted_is_made_anew() {
 fn a_folder_that_is_missing_is_an_error_that_names_it() {
     let error = open(Path::new("/no/such/folder")).unwrap_err().to_string();
     assert!(
-        error.contains("state folder /no/such/folder is not there: make it (mkdir -m 700)"),
+        error.contains("state folder /no/such/folder does not exist: create it (mkdir -m 700)"),
         "{error}"
     );
 }

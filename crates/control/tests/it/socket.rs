@@ -160,7 +160,7 @@ fn hostile_requests_are_refused_and_hurt_nobody() {
         deep.as_bytes(),
         b"null\n",
     ] {
-        assert!(running.raw(bytes).contains("not a request this gateway knows"), "{bytes:?}");
+        assert!(running.raw(bytes).contains("this gateway does not know the request"), "{bytes:?}");
     }
     running.raw(&long);
     assert_eq!(running.raw(b"{\"verb\":\"sta"), "");
@@ -270,7 +270,7 @@ fn another_user_who_listens_where_the_gateway_did_is_asked_nothing() {
         );
         assert!(refused.starts_with(&begin), "{refused}");
         assert!(
-            refused.contains(") of user 65534, which is told nothing: right is a gateway of root"),
+            refused.contains(") of user 65534, and nothing was sent to it: use a gateway of root"),
             "{refused}"
         );
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State};
 use convoy_control::status::{
-    DirectionStatus, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler, Status, Text,
-    Use, observe, policy_report, sa_report,
+    Attached, DirectionStatus, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler,
+    Status, Text, Use, observe, policy_report, sa_report,
 };
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
@@ -108,6 +108,7 @@ impl Bench {
             broken,
             lacking: &self.lacking,
             daemons: None,
+            attached: &Attached::default(),
             leak_protection: None,
             confinement: None,
         };
@@ -236,7 +237,7 @@ fn what_wants_attention_is_told_with_an_exit_code() {
     bench.worker.drops.count(DropReason::BadIcv);
     let forged = bench.look(0).health;
     assert_eq!(forged.level.exit_code(), 1);
-    assert!(forged.reasons[0].contains("ICV is wrong"), "{forged:?}");
+    assert!(forged.reasons[0].contains("packets arrive with a wrong ICV"), "{forged:?}");
     let kernel = bench.look(9).health;
     assert!(
         kernel.reasons.iter().any(|reason| reason.contains("kernel drops packets")),
@@ -253,15 +254,47 @@ fn what_wants_attention_is_told_with_an_exit_code() {
     assert!(soon.reasons[0].contains("SA out runs out of sequence numbers"), "{soon:?}");
 }
 
+/// A tunnel whose peer was killed sends and hears nothing.
+#[test]
+fn a_peer_that_answers_nothing_for_a_while_is_told() {
+    let mut bench = Bench::new();
+    let level = |bench: &mut Bench| bench.look(0).health.level;
+    bench.look(0);
+    let sends = |bench: &mut Bench, seconds: u32| {
+        (0..seconds).for_each(|_| {
+            bench.pass(1);
+            bench.look(0);
+        });
+    };
+    sends(&mut bench, 29);
+    assert_eq!(level(&mut bench), Level::Ok, "an answer may take its time");
+    sends(&mut bench, 4);
+    let health = bench.look(0).health;
+    assert_eq!(health.level, Level::Warning);
+    assert!(health.reasons[0].starts_with("nothing comes from 192.0.2.2 for 3"), "{health:?}");
+    let hear = |bench: &Bench| {
+        let snapshot = bench.state.published().current();
+        let (_, sa) = snapshot.inbound_sas().next().unwrap();
+        sa.counters.last_packet_ns.set(bench.now_ns + 700_000_000);
+    };
+    hear(&bench);
+    assert_eq!(level(&mut bench), Level::Ok, "it answers again");
+    // A packet now and then is no question without an answer.
+    for _ in 0..3 {
+        bench.pass(1);
+        (0..40).for_each(|_| assert_eq!(level(&mut bench), Level::Ok));
+    }
+}
+
 #[test]
 fn packets_lost_for_want_of_something_are_critical_and_few_of_many_a_warning() {
     for (reason, told) in [
         (DropReason::NoSa, "no SA"),
-        (DropReason::AcquireTimeout, "in vain for an SA"),
-        (DropReason::AcquireFull, "more packets wait for an SA"),
+        (DropReason::AcquireTimeout, "packets that waited for an SA are dropped"),
+        (DropReason::AcquireFull, "too many wait for an SA"),
         (DropReason::BypassImpossible, "unprotected"),
         (DropReason::RingFull, "does not keep up"),
-        (DropReason::NoFrame, "want of frames"),
+        (DropReason::NoFrame, "all frames are in use"),
         (DropReason::EngineRejected, "engine"),
         (DropReason::IoTxFailed, "cannot be sent"),
         (DropReason::IoTxTooBig, "path_mtu"),
@@ -284,7 +317,7 @@ fn packets_lost_for_want_of_something_are_critical_and_few_of_many_a_warning() {
     }
     // Anybody can cause these.
     for (reason, told) in [
-        (DropReason::BadIcv, "ICV is wrong"),
+        (DropReason::BadIcv, "packets arrive with a wrong ICV"),
         (DropReason::TooOld, "too old"),
         (DropReason::EncapMismatch, "`encap`"),
     ] {
@@ -322,9 +355,9 @@ fn what_leak_protection_drops_for_want_of_a_way_is_told_while_it_goes_on() {
     for (name, said) in [
         (
             "leak-protection.past-interface",
-            "they would leave by another way than the TUN interface: a route or an ip rule leads them there, or",
+            "they would leave past the TUN interface: a route or an ip rule leads them there, or",
         ),
-        ("leak-protection.question-overflows", "more than the gateway answers"),
+        ("leak-protection.question-overflows", "more verdicts than the gateway can give"),
     ] {
         let mut bench = Bench::new();
         let mut look =
@@ -482,19 +515,19 @@ fn events_are_told_by_the_names_of_their_sas() {
         )
     );
     let (level, text) = told(Event::Hard { sa, limit: Limit::Sequence });
-    assert!(level == Level::Critical && text.contains("passes nothing more"), "{text}");
+    assert!(level == Level::Critical && text.contains("and its packets are dropped"), "{text}");
     let (level, text) = told(Event::Mapping { sa, from: "203.0.113.5:61000".parse().unwrap() });
     assert!(
         level == Level::Warning
             && text.starts_with(
-                "packets of inbound SA in (SPI 0x00001002 to 192.0.2.1) come from 203.0.113.5:61000 now"
+                "packets of inbound SA in (SPI 0x00001002 to 192.0.2.1) now come from 203.0.113.5:61000, "
             ),
         "{text}"
     );
     let gone = SaId { spi: Spi::new(0x1003).unwrap(), ..sa };
     let (_, text) = told(Event::Hard { sa: gone, limit: Limit::Packets });
     assert!(
-        text.starts_with("inbound SA with SPI 0x00001003 to 192.0.2.1, which is gone,"),
+        text.starts_with("inbound SA with SPI 0x00001003 to 192.0.2.1 (already removed)"),
         "{text}"
     );
 }

@@ -12,37 +12,37 @@ use super::ike::args::IkeArgs;
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DemoArgs {
-    /// Another demonstration than that of ESP alone.
+    /// Demonstration to run instead of that of ESP alone.
     #[command(subcommand)]
     pub what: Option<DemoWhat>,
-    /// Seconds that traffic flows, all phases together.
+    /// Seconds of traffic, all phases together.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
     pub seconds: u32,
     /// Print one JSON object instead of the summary.
     #[arg(long)]
     pub json: bool,
-    /// Leave everything running until Ctrl-C or `convoy demo --stop`, to poke around.
+    /// Leave everything running until Ctrl-C or `convoy demo --stop`, to look around.
     #[arg(long)]
     pub keep: bool,
     /// End a demonstration that --keep left running.
     #[arg(long, conflicts_with_all = ["keep", "seconds", "v6", "mtu", "io", "udp_encap", "json", "engine", "fault"])]
     pub stop: bool,
-    /// IPv6, inside and outside.
+    /// Use IPv6, inside and outside.
     #[arg(long)]
     pub v6: bool,
     /// MTU of the wire in bytes: 576 to 9000, with --v6 from 1400.
     #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9000))]
     pub mtu: u16,
-    /// Means by which the gateways receive and send.
+    /// Input and output of the gateways.
     #[arg(long, value_enum, default_value_t)]
     pub io: Io,
-    /// ESP inside UDP, as through a NAT.
+    /// Send ESP inside UDP, as through a NAT.
     #[arg(long)]
     pub udp_encap: bool,
-    /// Show how far one SA gets on one worker, and on several that help each other with its cryptography. In memory.
+    /// Show the rate of one SA on one worker, and on several that share its cryptography. In memory.
     #[arg(long, conflicts_with_all = ["keep", "stop", "v6", "mtu", "io", "udp_encap", "engine", "fault"])]
     pub one_sa: bool,
-    /// Workers that share one SA, with --one-sa.
+    /// With --one-sa: workers that share the SA.
     #[arg(long, value_name = "N", default_value_t = 2, requires = "one_sa", value_parser = clap::value_parser!(u16).range(2..=64))]
     pub workers: u16,
     /// Unit that does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
@@ -55,7 +55,7 @@ pub struct DemoArgs {
     /// Folder for site files, capture and keys.
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub out: PathBuf,
-    /// Do without namespaces, as where they are not allowed.
+    /// Use no network namespaces.
     #[arg(long, hide = true, env = "CONVOY_DEMO_IN_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
     pub in_memory: bool,
 }
@@ -63,7 +63,7 @@ pub struct DemoArgs {
 /// Other demonstrations.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DemoWhat {
-    /// Unmodified strongSwan makes the tunnels: keys, certificates, rekeys, moves and deaths.
+    /// Tunnels by unmodified strongSwan: keys, certificates, rekeys, moves and crashes.
     Ike(IkeArgs),
 }
 

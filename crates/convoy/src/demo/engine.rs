@@ -138,10 +138,10 @@ impl Engines {
         if self == Self::default() {
             return None;
         }
-        let mut text = format!("{jobs} packets by the engine, {by_worker} by workers themselves");
+        let mut text = format!("{jobs} packets by the engine, {by_worker} by workers");
         if losses > 0 {
             text += &format!(
-                "; lost {losses} times, {done_again} packets done again, back {restarts} times"
+                "; lost {losses} times, {done_again} packets repeated, back {restarts} times"
             );
         }
         Some(text)
@@ -224,6 +224,6 @@ mod tests {
         assert_eq!(Engines::default().in_words(), None);
         let engines = Engines { jobs: 10, losses: 1, done_again: 3, ..Engines::default() };
         let text = engines.in_words().unwrap();
-        assert!(text.contains("lost 1 times, 3 packets done again"), "{text}");
+        assert!(text.contains("lost 1 times, 3 packets repeated"), "{text}");
     }
 }

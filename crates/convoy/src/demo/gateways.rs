@@ -181,7 +181,7 @@ impl Gateway {
         let client = Client::find(&Target::Site(self.site.clone()))?;
         match client.ask(Request::Status)? {
             Answer::Status(status) => Ok(*status),
-            other => bail!("gateway {} answers {other:?} when asked for its status", self.name),
+            _ => bail!("gateway {} gives no status when asked for it", self.name),
         }
     }
 }

@@ -88,9 +88,14 @@ fn sweep() {
     };
     match convoy_lab::sweep() {
         Ok(left) if left.is_empty() => {}
-        Ok(left) => eprintln!("convoy demo: took away what a killed one left: {}", names(left)),
+        Ok(left) => {
+            eprintln!("convoy demo: removed what a killed demonstration left: {}", names(left))
+        }
         Err(error) => {
-            eprintln!("convoy demo: a killed one left {}: {error}", names(convoy_lab::leftovers()))
+            eprintln!(
+                "convoy demo: cannot remove {}, which a killed demonstration left: {error}",
+                names(convoy_lab::leftovers())
+            )
         }
     }
 }
@@ -98,7 +103,7 @@ fn sweep() {
 /// Ends the demonstration that uses a folder.
 pub(super) fn stop(folder: &Path) -> anyhow::Result<Exit> {
     let Some(pid) = Folder::user_of(folder)? else {
-        eprintln!("convoy demo: none runs with {}", folder.display());
+        eprintln!("convoy demo: no demonstration runs with {}", folder.display());
         sweep();
         return Ok(Exit::Ok);
     };

@@ -114,8 +114,7 @@ fn demonstrate(
         Ok(topology) => topology,
         Err(why) => {
             progress.note(&format!(
-                "no network namespaces here ({why}): both gateways run in this process, joined by \
-                 memory"
+                "cannot make network namespaces ({why}): both gateways run in this process, joined by memory"
             ));
             return in_memory(args, family, folder, why, &mut progress, interrupt);
         }
@@ -159,7 +158,8 @@ fn in_memory(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Finished> {
     if args.keep {
-        progress.note("--keep has no effect: there is nothing that another program could enter");
+        progress.note(
+            "--keep has no effect: there are no network namespaces that another program could enter");
     }
     let options = SiteOptions::in_memory(family, args.udp_encap)
         .with_crypto(engine::section(&args.engine, &args.fault));

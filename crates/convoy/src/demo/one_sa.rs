@@ -92,7 +92,7 @@ impl fmt::Display for OneSa {
         }
         let errors: usize = self.rates.iter().map(|rate| rate.errors.len()).sum();
         let outcome = if errors == 0 {
-            "none was lost, doubled, changed or dropped as a replay"
+            "none was lost, duplicated, changed or dropped as a replay"
         } else {
             "not all is well"
         };

@@ -261,7 +261,7 @@ impl Summary {
                 problems.push(format!("{count} {what}"));
             }
         };
-        zero(self.uncounted, "packets were lost, and nobody counted them as dropped");
+        zero(self.uncounted, "packets were lost and are in no counter of drops");
         zero(self.udp.duplicates, "datagrams came twice");
         zero(self.udp.damaged, "datagrams were damaged");
         zero(self.icv_failures, "packets had a wrong ICV");

@@ -35,8 +35,7 @@ pub(super) fn look(site: Option<&Site>, status: Option<&Status>) -> Option<Check
     Some(Check::note(
         ABOUT,
         format!(
-            "SAs have ciphers of old peers, whose code may tell of keys by the time it takes: {}; have their \
-             peers propose AES",
+            "SAs use ciphers of old peers, whose timing may reveal keys: {}; make their peers propose AES",
             old.join(", ")
         ),
     ))

@@ -17,7 +17,7 @@ pub(super) fn look(status: &Status) -> Option<Check> {
         Check::problem(
             ABOUT,
             format!(
-                "{name} gave {} wrong results among {} that workers did again: look for what is broken, or use \
+                "{name} gave {} wrong results among {} that workers repeated: check it for a fault, or use \
                  `engine = \"inline\"` in [crypto]",
                 count("engine.wrong"),
                 count("engine.checked"),
@@ -27,16 +27,14 @@ pub(super) fn look(status: &Status) -> Option<Check> {
         Check::problem(
             ABOUT,
             format!(
-                "{name} is lost: workers do its packets, which costs them what it should save; the log says since \
-                 when, and `engine = \"inline\"` in [crypto] does without it"
+                "{name} is lost, and workers do its work at their own cost: the log says since when; to do \
+                 without it: `engine = \"inline\"` in [crypto]"
             ),
         )
     } else if losses > 0 {
         Check::note(
             ABOUT,
-            format!(
-                "{name} was lost {losses} times and is back; workers did its packets meanwhile"
-            ),
+            format!("{name} was lost {losses} times and is back; workers did its work meanwhile"),
         )
     } else {
         Check::ok(ABOUT, format!("{name} has done {} packets", count("engine.jobs")))

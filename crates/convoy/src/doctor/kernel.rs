@@ -35,14 +35,14 @@ fn generation(root: &Path) -> Check {
         return match convoy_host::can_read_kernel_log(root) {
             Ok(()) => Check::ok(
                 ABOUT,
-                "there is one: a gateway hears of copies of this machine, and ends its SAs",
+                "present: a gateway detects snapshots and clones of this machine, and ends its SAs",
             ),
             Err(error) => Check::note(
                 ABOUT,
                 format!(
-                    "there is one, but this user cannot read the kernel's log /dev/kmsg ({error}), and kernels \
-                     since 6.9 tell of a copy of this machine nowhere else: see to it that the gateway can read \
-                     it (in a container, pass the device into it), or make new keys and start IKE daemons anew \
+                    "present, but this user cannot read the kernel's log /dev/kmsg ({error}), and kernels \
+                     since 6.9 report a snapshot or clone of this machine nowhere else: let the gateway read \
+                     it (in a container, pass the device into it), or make new keys and restart IKE daemons \
                      after each copy"
                 ),
             ),
@@ -50,8 +50,8 @@ fn generation(root: &Path) -> Check {
     }
     Check::note(
         ABOUT,
-        "there is none: where this is a virtual machine, a gateway does not hear that it was resumed from a \
-         snapshot or cloned while it ran; make new keys then, and start IKE daemons anew",
+        "absent: if this is a virtual machine, a gateway does not detect that it was resumed from a snapshot \
+         or cloned; make new keys then, and restart IKE daemons",
     )
 }
 
@@ -112,10 +112,10 @@ fn blocks_esp(line: &str) -> bool {
 
 fn tun(root: &Path) -> Check {
     match root.join("dev/net/tun").exists() {
-        true => Check::ok("TUN", "/dev/net/tun is here"),
+        true => Check::ok("TUN", "/dev/net/tun is present"),
         false => Check::problem(
             "TUN",
-            "there is no /dev/net/tun: load the kernel module tun, or pass the device into the container",
+            "/dev/net/tun is missing: load the kernel module tun, or pass the device into the container",
         ),
     }
 }
@@ -124,7 +124,7 @@ fn rights(status: &str) -> Check {
     const ABOUT: &str = "rights";
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let Some(has) = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()) else {
-        return Check::note(ABOUT, "not to be seen: /proc/self/status has no CapEff");
+        return Check::note(ABOUT, "unknown: /proc/self/status has no CapEff");
     };
     let missing: Vec<_> = RIGHTS
         .iter()
@@ -136,8 +136,8 @@ fn rights(status: &str) -> Check {
         false => Check::note(
             ABOUT,
             format!(
-                "`convoy run` needs what this process has not: {}; run it as root, or by systemd, or give \
-                 the program these by `setcap`",
+                "this process lacks capabilities that `convoy run` needs: {}; run it as root, or by systemd, \
+                 or give the program these by `setcap`",
                 missing.join(", ")
             ),
         ),
@@ -153,7 +153,7 @@ fn landlock(version: Result<u32, convoy_io::landlock::Missing>) -> Check {
         ),
         Err(why) => Check::note(
             ABOUT,
-            format!("{why}: who takes a gateway over may use all files that its user may"),
+            format!("{why}: an attacker who takes over a gateway can use all files of its user"),
         ),
     }
 }
@@ -163,13 +163,13 @@ fn clock(root: &Path, now: SystemTime) -> Check {
     if now.duration_since(UNIX_EPOCH).is_ok_and(|since| since >= BEFORE) {
         let by = match root.join("run/systemd/timesync/synchronized").exists() {
             true => "set by systemd-timesyncd",
-            false => "whether anybody sets it by NTP is not to be seen here",
+            false => "no sign of NTP is found here",
         };
         return Check::ok(ABOUT, format!("after the beginning of 2025; {by}"));
     }
     Check::problem(
         ABOUT,
-        "it stands before 2025, so daemons refuse certificates and lifetimes are wrong: set it, for example \
+        "the clock is before 2025, so daemons refuse certificates and lifetimes are wrong: set it, for example \
          by NTP",
     )
 }
@@ -182,7 +182,7 @@ fn ipv6(root: &Path) -> Check {
             ABOUT,
             "switched off (net.ipv6.conf.all.disable_ipv6 = 1): tunnels carry IPv4 only",
         ),
-        Err(_) => Check::note(ABOUT, "this kernel has none: tunnels carry IPv4 only"),
+        Err(_) => Check::note(ABOUT, "this kernel has no IPv6: tunnels carry IPv4 only"),
     }
 }
 

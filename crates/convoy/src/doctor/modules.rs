@@ -12,7 +12,7 @@ const NEEDED: [(&[&[&str]], &str); 5] = [
     (&[&["nfnetlink_queue"]], "hands packets over"),
     (&[&["nft_queue"], &["xt_NFQUEUE", "nft_compat"]], "lets rules do so"),
     (&[&["nft_ct"]], "lets rules see marks of flows"),
-    (&[&["nft_fib_inet"]], "tells packets for this host"),
+    (&[&["nft_fib_inet"]], "recognises packets for this host"),
     (&[&["nf_conntrack_netlink"]], "clears marks of flows"),
 ];
 
@@ -32,8 +32,8 @@ pub(super) fn look(root: &Path, need: Need) -> Check {
     let Some(there) = there(root) else {
         return Check::note(
             ABOUT,
-            "not to be seen: this kernel's list of modules is not below /lib/modules; where something is missing, a \
-             gateway does not start, and says what",
+            "unknown: this kernel's list of modules is not below /lib/modules; a gateway that lacks a module \
+             does not start, and names it",
         );
     };
     let is_there = |ways: &[&[&str]]| {
@@ -49,27 +49,28 @@ pub(super) fn look(root: &Path, need: Need) -> Check {
         .collect();
     let missing = missing.join(", ");
     match (missing.is_empty(), need) {
-        (true, _) => Check::ok(ABOUT, "the kernel can ask a gateway about packets"),
+        (true, _) => Check::ok(ABOUT, "the kernel can request verdicts on packets"),
         (false, Need::Nat) => Check::problem(
             ABOUT,
             format!(
-                "missing: {missing}; rules of NAT are here, and packets to which they give the addresses of a protected \
-                 one are dropped, as the kernel cannot hand them over: install these modules, as of the package with \
-                 more of this kernel's modules, or do without NAT for protected networks"
+                "missing: {missing}; there are NAT rules, and packets to which they give protected addresses \
+                 are dropped, because the kernel cannot hand them over: install these modules (often in a \
+                 package of extra modules for this kernel), or use no NAT for protected networks"
             ),
         ),
         (false, Need::Policies) => Check::problem(
             ABOUT,
             format!(
-                "missing: {missing}; policies of the site pass a part of what others protect, for which the kernel has \
-                 to ask: install these modules, as of the package with more of this kernel's modules, or protect all"
+                "missing: {missing}; policies of the site bypass a part of what others protect, for which the \
+                 kernel must request verdicts: install these modules (often in a package of extra modules for \
+                 this kernel), or protect everything"
             ),
         ),
         (false, Need::None) => Check::note(
             ABOUT,
             format!(
-                "missing: {missing}; policies that pass a part of what others protect are refused, as the kernel \
-                 cannot ask about packets"
+                "missing: {missing}; policies that bypass a part of what others protect are refused, because \
+                 the kernel cannot request verdicts"
             ),
         ),
     }
@@ -141,6 +142,6 @@ mod tests {
     fn without_a_list_nothing_is_said_to_be_missing() {
         let root = tempfile::tempdir().unwrap();
         let check = look(root.path(), Need::Policies);
-        assert!(check.level == Level::Note && check.found.starts_with("not to be seen"));
+        assert!(check.level == Level::Note && check.found.starts_with("unknown: "));
     }
 }

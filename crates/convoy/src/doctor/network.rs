@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use convoy_host::{HostError, IpNet, LinkName, Network};
+use convoy_control::site::Site;
+use convoy_host::{HostError, IpNet, LinkName, Network, RouteBy};
 use convoy_leak_protection::{
     Config, Fill, Finding, Interference, Lead, LeakProtectionError, Look, connections, findings,
     has_legacy_rules, interferences,
@@ -44,31 +45,32 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
             checks.push(modules::look(root, need));
         }
     }
+    checks.extend(interface(patient, &link));
     checks.extend(mtus(patient, &link));
     checks.extend(shared(patient));
     checks
 }
 
 fn unseen(about: &'static str, error: &HostError) -> Check {
-    Check::note(about, format!("not to be seen: {error}"))
+    Check::note(about, format!("cannot be read: {error}"))
 }
 
 fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostError> {
     let look = Look::around(config, &patient.peers)?;
     let of_site = patient.site.map(|site| site.protected_networks()).unwrap_or_default();
     let of_site = of_site.iter().filter_map(|net| IpNet::new(net.addr(), net.len()).ok());
-    let mut protected = convoy_leak_protection::far(config.clone()).unwrap_or_default();
+    let mut protected = convoy_leak_protection::remote_prefixes(config.clone()).unwrap_or_default();
     protected.extend(of_site);
     protected.sort();
     protected.dedup();
     let found = findings(&look, config, &protected);
     Ok(match found.is_empty() {
         true if protected.is_empty() => {
-            vec![Check::ok("routes", "nothing works against them; no network is protected now")]
+            vec![Check::ok("routes", "no conflicts; no network is protected now")]
         }
         true => vec![Check::ok(
             "routes",
-            format!("nothing works against {} protected network(s)", protected.len()),
+            format!("no conflicts with {} protected network(s)", protected.len()),
         )],
         false => found.iter().map(judged).collect(),
     })
@@ -87,7 +89,7 @@ fn others(config: &Config, asks: bool) -> Vec<Check> {
     const ABOUT: &str = "marks and flows";
     let found = match interferences(config, asks) {
         Ok(found) => found,
-        Err(error) => return vec![Check::note(ABOUT, format!("not to be seen: {error}"))],
+        Err(error) => return vec![Check::note(ABOUT, format!("cannot be read: {error}"))],
     };
     let judged = found.iter().map(|it| match it {
         Interference::Untracked { .. }
@@ -99,13 +101,14 @@ fn others(config: &Config, asks: bool) -> Vec<Check> {
     if has_legacy_rules() {
         checks.push(Check::note(
             ABOUT,
-            "rules of iptables-legacy are not seen here: `iptables-legacy-save` shows whether they write marks",
+            "rules of iptables-legacy cannot be read here: `iptables-legacy-save` shows whether they write \
+             marks",
         ));
     }
     if checks.is_empty() {
         checks.push(Check::ok(
             ABOUT,
-            "no rule of others uses the same bits of marks, and none offloads flows",
+            "no other rule uses the same bits of marks, and none offloads flows",
         ));
     }
     checks
@@ -116,7 +119,7 @@ fn table_of_connections() -> Option<Check> {
     const ABOUT: &str = "table of connections";
     let Fill { entries, limit } = match connections() {
         Ok(fill) => fill.filter(|fill| fill.entries > 0)?,
-        Err(error) => return Some(Check::note(ABOUT, format!("not to be seen: {error}"))),
+        Err(error) => return Some(Check::note(ABOUT, format!("cannot be read: {error}"))),
     };
     let fill = Fill { entries, limit };
     Some(match fill.has_reached(gateway::NEARLY_FULL) {
@@ -128,30 +131,53 @@ fn table_of_connections() -> Option<Check> {
 fn filter(config: &Config, is_running: Option<bool>) -> Check {
     const ABOUT: &str = "packet filter";
     let table = config.table();
-    match convoy_leak_protection::stands(config.clone()) {
+    match convoy_leak_protection::is_installed(config.clone()) {
         Ok(true) if is_running == Some(false) => Check::note(
             ABOUT,
             format!(
-                "table inet {table} stands: closed, as no gateway answers; start it, or `convoy open SITE.toml` lets \
-                 packets pass in clear"
+                "table inet {table} is installed and drops protected packets, because no gateway answers: \
+                 start the gateway, or let the packets pass in clear: convoy open SITE.toml"
             ),
         ),
-        Ok(true) => Check::ok(ABOUT, format!("table inet {table} stands")),
+        Ok(true) => Check::ok(ABOUT, format!("table inet {table} is installed")),
         Ok(false) => Check::ok(
             ABOUT,
-            format!("the kernel has nf_tables; no table inet {table} is raised now"),
+            format!("the kernel has nf_tables; table inet {table} is not installed now"),
         ),
         Err(error @ LeakProtectionError::Denied { .. }) => {
-            Check::note(ABOUT, format!("not to be seen: {error}"))
+            Check::note(ABOUT, format!("cannot be read: {error}"))
         }
         Err(error) => Check::problem(
             ABOUT,
             format!(
-                "{error}: without nf_tables nothing keeps protected packets from leaving and coming in in clear, and \
-                 a gateway does not start; load the kernel module nf_tables"
+                "{error}: without nf_tables there is no leak protection, and a gateway does not start; load \
+                 the kernel module nf_tables"
             ),
         ),
     }
+}
+
+/// The TUN interface of a gateway that runs.
+fn interface(patient: &Patient<'_>, link: &LinkName) -> Option<Check> {
+    const ABOUT: &str = "TUN interface";
+    // One that forwards by itself has such an interface for the host's packets alone.
+    let has_one = |site: &&Site| site.leak_protection || !site.plain.backend.is_direct();
+    patient.site.filter(|_| patient.is_running == Some(true)).filter(has_one)?;
+    Some(match Network::open().and_then(|mut network| network.link(link)) {
+        Ok(it) if it.up => Check::ok(ABOUT, format!("{link} is up")),
+        Ok(_) => Check::problem(
+            ABOUT,
+            format!("{link} is down, so nothing passes: ip link set {link} up"),
+        ),
+        Err(HostError::NoSuchLink { .. }) => Check::problem(
+            ABOUT,
+            format!(
+                "a gateway runs, and {link} is not here: it was renamed, or moved to another network namespace; \
+                 `convoy status` says what to do"
+            ),
+        ),
+        Err(error) => unseen(ABOUT, &error),
+    })
 }
 
 /// The way to each peer, and whether what comes through the TUN interface fits there.
@@ -159,15 +185,18 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
     const ABOUT: &str = "MTU";
     let Ok(mut network) = Network::open() else { return Vec::new() };
     let inner = network.link(link).ok().map(|link| link.mtu);
-    let ways = patient.peers.iter().filter_map(|peer| Some((peer, network.mtu_to(*peer).ok()?)));
+    let ways = patient
+        .peers
+        .iter()
+        .filter_map(|peer| Some((peer, network.mtu_to(*peer, RouteBy::default()).ok()?)));
     ways.collect::<Vec<_>>()
         .into_iter()
         .map(|(peer, outer)| match inner {
             Some(inner) if inner >= outer => Check::problem(
                 ABOUT,
                 format!(
-                    "packets to {peer} may have {outer} bytes, and {link} takes inner ones of {inner}, to \
-                     which ESP adds its own: lower `mtu` in [plain], or leave it out"
+                    "path MTU to {peer} is {outer} bytes, but {link} takes inner packets of {inner}, to which \
+                     ESP adds its headers: lower `mtu` in [plain], or leave it out"
                 ),
             ),
             Some(inner) => {
@@ -199,9 +228,9 @@ fn shared(patient: &Patient<'_>) -> Option<Check> {
         Check::note(
             "wire interface",
             format!(
-                "{} of kind macvlan or ipvlan share its device: what they send and receive passes by this \
-                 host's routes and packet filter, in clear; protect it where it begins, or put them on another \
-                 device",
+                "{} of kind macvlan or ipvlan share its device: their packets pass in clear, without this \
+                 host's routes and packet filter; protect them where they begin, or put these interfaces on \
+                 another device",
                 found.join(", ")
             ),
         )

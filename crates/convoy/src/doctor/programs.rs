@@ -115,7 +115,7 @@ fn daemons(processes: &[Process], is_answered: bool) -> Vec<Check> {
             ),
             None => Check::note(
                 ABOUT,
-                format!("{name} (pid {pid}) runs; whether it is led to Convoy only root can see"),
+                format!("{name} (pid {pid}) runs; only root can see whether it is led to Convoy"),
             ),
         })
         .collect();
@@ -162,16 +162,17 @@ fn ports(proc: &Path, processes: &[Process], udp_port: u16) -> Vec<Check> {
             let names = names.collect::<Vec<_>>().join(", ");
             let stranger = holders.iter().find(|p| p.name != "convoy" && p.is_led == Some(false));
             match (names.is_empty(), stranger) {
-                (true, _) => Check::note(ABOUT, format!("{port} is held; by whom, only root can see")),
+                (true, _) => Check::note(ABOUT, format!(
+                    "{port} is in use; only root can see by which process")),
                 (false, Some(stranger)) if port == udp_port => Check::problem(
                     ABOUT,
                     format!(
-                        "{port} is held by {} (pid {}), which is not led to Convoy: ESP in UDP would go \
-                         there; stop it, or run it by `convoy exec`",
+                        "{port} is in use by {} (pid {}), which is not led to Convoy, so ESP in UDP would go \
+                         there: stop it, or run it by `convoy exec`",
                         stranger.name, stranger.pid
                     ),
                 ),
-                _ => Check::ok(ABOUT, format!("{port} is held by {names}")),
+                _ => Check::ok(ABOUT, format!("{port} is in use by {names}")),
             }
         })
         .collect()
@@ -193,22 +194,20 @@ fn socket(path: &Path, is_answered: bool) -> Check {
         }
         Ok(status) if status.permissions().mode() & 0o007 != 0 => Check::problem(
             ABOUT,
-            format!(
-                "{place} is open to everybody, and who writes there makes SAs: `chmod 0600 {place}`"
-            ),
+            format!("all users can write to {place}, and so make SAs: `chmod 0600 {place}`"),
         ),
         Ok(_) if !is_answered => Check::problem(
             ABOUT,
             format!(
-                "{place} is left over, no gateway answers: start one with `convoy run SITE.toml`"
+                "{place} is left over, and no gateway answers: start one with `convoy run SITE.toml`"
             ),
         ),
         Ok(_) => Check::ok(ABOUT, format!("{place}")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_answered => {
-            Check::note(ABOUT, format!("{place} is not there, as no gateway runs"))
+            Check::note(ABOUT, format!("{place} does not exist, because no gateway runs"))
         }
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Check::note(ABOUT, format!("{place} is not to be seen: {error}"))
+            Check::note(ABOUT, format!("{place} cannot be read: {error}"))
         }
         Err(error) => Check::problem(
             ABOUT,
@@ -224,8 +223,9 @@ fn elsewhere(path: &Path, listener: Listener) -> Option<Check> {
     Some(Check::note(
         "XFRM socket",
         format!(
-            "the gateway at {path} runs in another network namespace ({its}): daemons of this one that are \
-             led there have packets protected there, and none of here; name another `socket` in [xfrm]"
+            "the gateway at {path} runs in another network namespace ({its}): it protects packets there, and \
+             none of this namespace, also for daemons of this one that are led to it; name another `socket` in \
+             [xfrm]"
         ),
     ))
 }
@@ -362,13 +362,16 @@ mod tests {
         fs::write(root.path().join("net/udp"), text).unwrap();
         let stranger = [daemon(7, "charon", Some(false), 77)];
         let found = ports(root.path(), &stranger, 4500);
-        assert_eq!(found[0], Check::note("UDP ports", "500 is held; by whom, only root can see"));
+        assert_eq!(
+            found[0],
+            Check::note("UDP ports", "500 is in use; only root can see by which process")
+        );
         assert!(found[1].level == Level::Problem && found[1].found.contains("charon (pid 7)"));
         let led = [daemon(7, "charon", Some(true), 77), daemon(8, "convoy", Some(false), 77)];
         let found = ports(root.path(), &led, 4500);
         assert_eq!(
             found[1],
-            Check::ok("UDP ports", "4500 is held by charon (pid 7), convoy (pid 8)")
+            Check::ok("UDP ports", "4500 is in use by charon (pid 7), convoy (pid 8)")
         );
     }
 

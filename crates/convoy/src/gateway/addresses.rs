@@ -45,7 +45,9 @@ impl Addresses {
         // Of those that no SA has any more there is nothing to say.
         let is_back = |address| wanted.contains(address) && !gone.contains_key(address);
         for (address, sa) in self.gone.iter().filter(|(address, _)| is_back(*address)) {
-            tracing::info!("{address}, the local address of SA '{sa}', is here again");
+            tracing::info!(
+                "{address}, the local address of SA '{sa}', is an address of this host again"
+            );
         }
         self.gone = gone;
     }
@@ -79,7 +81,7 @@ impl Sources {
         }
         for one in &self.absent {
             if !absent.iter().any(|other| other.address == one.address) {
-                tracing::info!("SAs from {} send, or are gone", one.address);
+                tracing::info!("SAs from {} send again, or were removed", one.address);
             }
         }
         self.absent = absent;
@@ -98,8 +100,8 @@ impl Sources {
 fn nobodys(Absent { address, sa, count }: &Absent) -> String {
     let others = if *count > 1 { format!(" and {} others", count - 1) } else { String::new() };
     format!(
-        "{address} is no address of this host: SA '{sa}'{others} from there send nothing until it is, as another \
-         host may send on them"
+        "{address} is not an address of this host: SA '{sa}'{others} from it send nothing until it is, because \
+         another host may send on them; add the address, or remove the SAs"
     )
 }
 
@@ -114,8 +116,8 @@ pub(super) struct HostAddresses {
 impl HostAddresses {
     pub(super) fn new(site: &Site) -> Self {
         let network = Network::open().map(Mutex::new);
-        let network =
-            network.inspect_err(|error| tracing::warn!("addresses of this host: {error}"));
+        let network = network
+            .inspect_err(|error| tracing::warn!("cannot read the addresses of this host: {error}"));
         Self { interface: site.wire.interface.clone(), network: network.ok() }
     }
 
@@ -142,8 +144,8 @@ fn answers_for(network: &mut Network, address: IpAddr) -> bool {
 
 fn lost(address: IpAddr, sa: &str) -> String {
     format!(
-        "{address}, the local address of SA '{sa}', is no address of this host any more: peers do \
-         not reach it"
+        "{address}, the local address of SA '{sa}', is not an address of this host any more: peers cannot \
+         reach it; add it again (ip address add)"
     )
 }
 

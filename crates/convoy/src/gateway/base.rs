@@ -64,6 +64,9 @@ pub struct HostMedium {
     pub is_plain_direct: bool,
     /// Largest IP packet of that interface in bytes.
     pub plain_mtu: u16,
+    /// Largest outer packet in bytes that SAs of IKE daemons may have by this host's interfaces; 0 where there will be no
+    /// such SAs, or the site says it.
+    pub widest: u16,
     /// The wire side is an interface, where nobody computes UDP checksums as sockets do.
     pub is_wire_direct: bool,
     /// Addresses that may speak to inner senders. None on a TUN interface: the kernel drops packets
@@ -143,23 +146,28 @@ impl Prepared {
             Medium::Host(host) if host.is_plain_direct => host.plain_mtu,
             _ => site.plain.mtu.unwrap_or(0),
         };
+        let widest = match &medium {
+            Medium::Host(host) => host.widest,
+            Medium::Bare => 0,
+        };
         let interfaces = site.xfrm_interfaces();
         let of_interfaces = interfaces.iter().filter_map(|interface| interface.mtu).max();
+        let largest = largest.max(widest);
         let largest =
             largest.max(wire_mtu).max(plain).max(of_interfaces.unwrap_or(0)).max(LEAST_PACKET);
         let more = interfaces.len() as u32 * FRAMES_PER_INTERFACE;
         let more = more + u32::try_from(engine.frames()).unwrap_or(u32::MAX);
         let frames = frames.saturating_add(more.saturating_mul(u32::from(site.workers.count)));
         let arena = Arena::map(frames, FrameSize::for_packet(largest.into()))
-            .context("no memory for packets")?;
+            .context("cannot get memory for packets")?;
         let pipeline = pipeline_config(&medium);
         let state = State::start(site, cpu, wire_mtu, tell_lease_event).map_err(state_error)?;
         if state.state_dir().is_some()
             && let Some([known, unknown]) = Machine::current().only()
         {
             tracing::info!(
-                "the state folder is tied to this machine by its {known} alone, as its {unknown} cannot be \
-                 read: a copy on a machine with the same {known} is not refused there"
+                "the state folder is tied to this machine by its {known} alone, because its {unknown} cannot \
+                 be read: a copy on another machine with the same {known} would not be refused"
             );
         }
         let interfaces = state.interface_spds().map(|(_, spd)| spd);
@@ -223,7 +231,7 @@ impl Prepared {
     /// Ends a start that failed, when no worker runs: the next start skips no sequence number.
     pub fn abandon(self) {
         if let Err(error) = self.state.finish() {
-            tracing::warn!(%error, "state folder");
+            tracing::warn!(%error, "cannot finish the state folder after a failed start");
         }
     }
 }
@@ -286,7 +294,7 @@ impl Core {
         (down > 0).then(|| {
             format!(
                 "{name} did not answer in time, gave wrong results or went away: workers do the cryptography \
-                 themselves, and try again from time to time ({down} of {} queues)",
+                 themselves, and retry it from time to time ({down} of {} queues)",
                 2 * self.stats().len()
             )
         })
@@ -314,14 +322,14 @@ impl Core {
         };
         if now.wrong > told.wrong {
             tracing::error!(
-                "{name} gave wrong results, which workers found by doing packets again: it is not used until it \
-                 has begun anew; look for what is broken ({} so far)",
+                "{name} gave wrong results, which workers found by repeating its work: it is not used until it \
+                 was reset; check it for a fault ({} so far)",
                 now.wrong
             );
         } else if now.losses > told.losses {
             tracing::warn!(
-                "{name} did not answer in time or went away: workers do its packets, and try it again ({} losses \
-                 so far)",
+                "{name} did not answer in time or went away: workers do the cryptography of its packets, and \
+                 retry it ({} losses so far)",
                 now.losses
             );
         }
@@ -361,6 +369,11 @@ impl Core {
     /// As [`State::send_on`].
     pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
         self.state.send_on(networks);
+        self.runtime.wake();
+    }
+
+    /// Has workers that sleep look for a new picture.
+    pub(super) fn wake(&self) {
         self.runtime.wake();
     }
 
@@ -404,9 +417,16 @@ impl Core {
     pub fn workers_wait(&self) -> impl Fn(u64) -> bool + Send + Sync + 'static {
         let (stats, wake) = (self.stats().to_vec(), self.runtime.waker());
         move |generation| {
-            let begin = Instant::now();
+            let is_seen = || stats.iter().all(|stats| stats.has_seen(generation));
+            // Those that rest count before they are woken. They are woken all the same: packets that wait for the change
+            // go out at once, and what is not used any more is freed.
+            let is_done = is_seen();
             wake();
-            while stats.iter().any(|stats| stats.generation() < generation) {
+            if is_done {
+                return true;
+            }
+            let begin = Instant::now();
+            while !is_seen() {
                 if begin.elapsed() > WORKERS_LIMIT {
                     return false;
                 }
@@ -428,10 +448,10 @@ impl Core {
     pub fn stop(self) -> anyhow::Result<()> {
         let StopReport { lost, mut failures } = self.runtime.stop(STOP_LIMIT);
         if lost > 0 {
-            tracing::warn!(lost, "packets under way were lost at the end");
+            tracing::warn!(lost, "packets that were under way at the end are lost");
         }
         if failures.is_empty() {
-            return self.state.finish().context("sequence numbers");
+            return self.state.finish().context("cannot write the sequence numbers that were used");
         }
         // A worker that failed may have used numbers it did not publish: the state is dropped, and
         // the next start goes on beyond all that was leased.
@@ -455,21 +475,21 @@ fn tell_lease_event(event: LeaseEvent) {
     match event {
         LeaseEvent::WriteFailed { reason } => tracing::error!(
             reason,
-            "state folder cannot be written; packets are dropped when the leased sequence numbers \
-             are used up"
+            "the state folder cannot be written: packets are dropped once the leased sequence numbers are used \
+             up; check the disk"
         ),
         LeaseEvent::CopyMended { file } => tracing::warn!(
-            "{file} in the state folder was missing, damaged, or half-written by a crash, and was \
-             made anew from its other copy"
+            "restored {file} in the state folder from its other copy: it was missing, damaged, or half-written \
+             by a crash"
         ),
         LeaseEvent::Bound { to } => tracing::info!(
-            "the state folder is tied to this machine from now on, by its {to}: elsewhere it is refused"
+            "the state folder is tied to this machine from now on, by its {to}: other machines refuse it"
         ),
         LeaseEvent::MachineUnknown => tracing::warn!(
-            "neither machine-id nor the DMI product UUID can be read, so a copy of the state folder on \
-             another machine may not be refused: never copy it"
+            "neither machine-id nor the DMI product UUID can be read, so another machine may not refuse a copy \
+             of the state folder: never copy it"
         ),
-        LeaseEvent::WriteRecovered => tracing::info!("state folder can be written again"),
+        LeaseEvent::WriteRecovered => tracing::info!("the state folder can be written again"),
         _ => {}
     }
 }

@@ -3,8 +3,8 @@
 use convoy_control::site::Site;
 use convoy_host::{Clamp, LinkName};
 
-const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
-                           nft_rt, nft_exthdr); they depend on ICMP messages that get through";
+const NOT_CLAMPED: &str = "cannot clamp the MSS of TCP connections to the MTU of tunnels (needs nf_tables, \
+                           nft_rt, nft_exthdr): connections depend on path MTU discovery by ICMP";
 
 /// Fits TCP connections through tunnels to their MTU.
 pub(super) fn clamp(site: &Site) -> Option<Clamp> {

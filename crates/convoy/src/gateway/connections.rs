@@ -141,7 +141,9 @@ impl Lookout {
     /// protection.
     pub(super) fn wait(&mut self) -> bool {
         let changes = self.changes().unwrap_or_else(|error| {
-            tracing::warn!("changes of the packet filter are not heard any more: {error}");
+            tracing::warn!(
+                "changes of the packet filter are not reported any more, and are looked for several times a \
+                 second: {error}");
             self.monitor = None;
             Vec::new()
         });

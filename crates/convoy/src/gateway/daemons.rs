@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::xfrm::{
     Answer, Carried, Client, CoverChange, Earlier, Host, Keep, KeepError, Kernel, LARVAL_SECONDS,
-    Moment, Setting, Words,
+    Moment, PathChange, Setting, Words,
 };
 use convoy_host::{News, Sysctl};
 use convoy_io::IoError;
@@ -26,6 +26,7 @@ use super::base::Core;
 use super::helper::Helper;
 use super::interfaces::{self, Interfaces};
 use super::leak_protection::{LeakProtection, PendingChange};
+use super::paths::Paths;
 use super::ports;
 use crate::exit::describe;
 
@@ -86,19 +87,21 @@ pub(super) struct AppliedRequest {
 }
 
 impl Daemons {
-    /// Databases for the daemons of a gateway whose workers run, with what an earlier life left.
+    /// Databases for the daemons of a gateway whose workers run and whose frames have room for packets of so many bytes,
+    /// with what an earlier life left.
     pub(super) fn serve(
         core: &mut Core,
         leaks: &mut LeakProtection,
         keep: Option<Keep>,
         shared: Vec<Steering>,
+        room: u16,
     ) -> anyhow::Result<Self> {
         let kernel = Kernel::new(
             setting(core),
             core.state().published(),
-            Box::new(ThisHost(HostAddresses::new(core.state().site()))),
+            Box::new(ThisHost::of(core.state().site(), room)),
         );
-        let mut kernel = kernel.context("random numbers")?;
+        let mut kernel = kernel.context("cannot get random numbers")?;
         let lost = match keep {
             Some(keep) => restore(core, &mut kernel, leaks, keep)?,
             None => Vec::new(),
@@ -110,7 +113,7 @@ impl Daemons {
             kernel,
             lost,
             shared: shared.collect(),
-            wiring: core.take_wiring().context("workers take no ports")?,
+            wiring: core.take_wiring().context("cannot add ports to workers")?,
             interfaces: Interfaces::default(),
             missing: Vec::new(),
             fitted: 0,
@@ -159,7 +162,10 @@ impl Daemons {
         let carried = self.kernel.execute(core.writer(), client, request, to, moment())?;
         let generation = self.kernel.generation();
         if generation != before && !core.wait_for_workers(generation) {
-            tracing::error!("workers do not see a change of {} yet", client.command);
+            tracing::error!(
+                "workers have not taken over a change by {} in time: a worker may be stuck",
+                client.command
+            );
         }
         Ok(carried)
     }
@@ -209,7 +215,8 @@ impl Daemons {
     /// The orderly end, when no worker runs any more.
     pub(super) fn finish(&mut self, leaks: &LeakProtection) {
         if let Err(error) = self.kernel.finish(leaks.protects_own()) {
-            tracing::warn!(%error, "what daemons negotiated is kept as after a crash");
+            tracing::warn!(%error, "cannot finish the state folder of [xfrm]: the next start restores SAs as \
+                                    after a crash");
         }
     }
 
@@ -232,7 +239,8 @@ impl Daemons {
         &mut self,
         site: &Site,
         client: &Client,
-        (socket, helper): (&OwnedFd, &Helper),
+        socket: &OwnedFd,
+        helper: &Helper,
         encap: u32,
     ) -> Result<(), Refusal> {
         if encap != ESP_IN_UDP && encap != 0 {
@@ -248,14 +256,23 @@ impl Daemons {
         }
         if local.port() != site.wire.udp_port {
             let text = format!(
-                "the socket is bound to {local}, and ESP in UDP comes to port {} (wire.udp_port)",
+                "the socket is bound to {local}, but ESP in UDP arrives at port {0} (wire.udp_port): there is no tunnel \
+                 behind a NAT until the daemon's port is {0} (strongSwan: port_nat_t)",
                 site.wire.udp_port
             );
-            tracing::warn!("{} (pid {}): {text}", client.command, client.pid);
+            tracing::warn!(
+                "cannot share the UDP socket of {} (pid {}): {text}",
+                client.command,
+                client.pid
+            );
             return Err(Refusal::new(Errno::EINVAL, text));
         }
         if let Err(error) = helper.make_shareable(socket.as_fd()) {
-            tracing::warn!("{} (pid {}): {error}", client.command, client.pid);
+            tracing::warn!(
+                "cannot share the UDP socket of {} (pid {}): {error}",
+                client.command,
+                client.pid
+            );
             return Err(refusal(error));
         }
         let is_new = !self.shared.contains_key(&local);
@@ -267,14 +284,22 @@ impl Daemons {
         }
         let Some(shared) = self.shared.get_mut(&local) else { return Ok(()) };
         if let Err(error) = shared.steering.give(socket.as_fd()) {
-            tracing::warn!("{} (pid {}): {error}", client.command, client.pid);
+            tracing::warn!(
+                "cannot share the UDP socket of {} (pid {}): {error}",
+                client.command,
+                client.pid
+            );
             // Sockets beside nobody's would keep IKE from whoever binds there.
             if is_new && let Some(gone) = self.shared.remove(&local) {
                 let _ = gone.beside.map(|id| self.wiring.remove(id, LET_GO));
             }
             return Err(refusal(error));
         }
-        tracing::info!("{} (pid {}) shares UDP {local}", client.command, client.pid);
+        tracing::info!(
+            "{} (pid {}) shares its UDP socket {local} with the gateway",
+            client.command,
+            client.pid
+        );
         Ok(())
     }
 
@@ -284,6 +309,21 @@ impl Daemons {
             self.missing = interfaces::missing(site).unwrap_or_default();
         }
         self.are_addresses_new |= news.routes || news.links;
+    }
+
+    /// Has SAs follow the routes to their peers.
+    pub(super) fn follow_paths(&mut self, core: &mut Core) {
+        let wire_mtu = core.state().wire_mtu();
+        let changes = self.kernel.follow_paths(core.writer(), wire_mtu);
+        let Some((PathChange { peer, before, now }, others)) = changes.split_first() else {
+            return;
+        };
+        core.wake();
+        let likewise = match others.len() {
+            0 => String::new(),
+            count => format!(" (those to {count} other peers changed, too)"),
+        };
+        tracing::info!("packets to {peer} may have {now} bytes now, not {before}{likewise}");
     }
 
     /// Peers of SAs, some of them if they are many.
@@ -307,7 +347,10 @@ impl Daemons {
         let rooms = self.kernel.rooms();
         match self.interfaces.follow(site, &rooms) {
             Ok(()) => self.fitted = generation,
-            Err(error) => tracing::error!("MTUs of interfaces: {}", describe(&error)),
+            Err(error) => tracing::error!(
+                "cannot set the MTUs of interfaces of [[xfrm.interface]]: {}",
+                describe(&error)
+            ),
         }
         rooms.get(&0).copied()
     }
@@ -315,7 +358,9 @@ impl Daemons {
     /// Faults of what daemons made, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let kept = self.kernel.keep_failure();
-        let kept = kept.map(|why| format!("what daemons negotiate is not kept: {why}"));
+        let kept = kept.map(|why| {
+            format!("SAs of IKE daemons cannot be recorded, so they end with the gateway: {why}")
+        });
         self.missing.iter().cloned().chain(kept)
     }
 
@@ -325,7 +370,9 @@ impl Daemons {
         shared.retain(|local, shared| {
             shared.alone = if shared.steering.has_daemon() { 0 } else { shared.alone + 1 };
             let Some(id) = shared.beside.filter(|_| shared.alone > ALONE_MAX) else { return true };
-            tracing::info!("UDP {local} is shared with nobody any more");
+            tracing::info!(
+                "UDP socket {local} is not shared any more: its IKE daemon has closed it"
+            );
             // What is not closed by now is closed later.
             let _ = wiring.remove(id, LET_GO);
             false
@@ -344,7 +391,9 @@ pub(super) fn open_keep(xfrm: &Xfrm) -> anyhow::Result<Option<Keep>> {
     match Keep::open(&path, |path| Ok(Box::new(Mapped(convoy_io::Words::open(path)?)))) {
         Ok(keep) => Ok(Some(keep)),
         Err(error @ KeepError::NotInMemory(_)) if !is_asked_for => {
-            tracing::warn!("what daemons negotiate ends with the gateway: {error}");
+            tracing::warn!(
+                "SAs of IKE daemons end with the gateway, because they cannot be recorded: {error}"
+            );
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -382,12 +431,14 @@ fn restore(
     leaks.forget()?;
     let generation = kernel.generation();
     if generation != 0 && !core.wait_for_workers(generation) {
-        tracing::error!("workers do not see the SAs of an earlier life yet");
+        tracing::error!(
+            "workers have not taken over the restored SAs in time: a worker may be stuck"
+        );
     }
     if restored.earlier == Earlier::Damaged {
         tracing::error!(
-            "not all that an earlier life kept could be read: what it closed stays closed until \
-             policies name it again"
+            "a part of the state of the previous run could not be read: networks that it protected stay \
+             blocked until policies name them again"
         );
     }
     if !restored.is_closed {
@@ -416,11 +467,24 @@ fn refusal(error: IoError) -> Refusal {
 
 /// The network namespace of the calling thread.
 #[derive(Debug)]
-struct ThisHost(HostAddresses);
+struct ThisHost {
+    addresses: HostAddresses,
+    paths: Paths,
+}
+
+impl ThisHost {
+    fn of(site: &Site, room: u16) -> Self {
+        Self { addresses: HostAddresses::new(site), paths: Paths::of(site, room) }
+    }
+}
 
 impl Host for ThisHost {
     fn is_local(&self, address: IpAddr) -> bool {
-        self.0.has(address)
+        self.addresses.has(address)
+    }
+
+    fn mtu_between(&self, source: IpAddr, destination: IpAddr) -> Option<u16> {
+        self.paths.mtu(source, destination)
     }
 
     fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {

@@ -76,12 +76,12 @@ impl Side {
         let mut network = Network::open()?;
         let link = network.link(&LinkName::new(interface)?)?;
         let mac = link.mac.with_context(|| {
-            format!("interface {interface} has no Ethernet headers; only those with can be used")
+            format!("interface {interface} has no Ethernet headers: use one that has")
         })?;
         anyhow::ensure!(link.up, "interface {interface} is down: ip link set {interface} up");
         let table = table(&mut network, &link, mac)?;
         let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
-        let (board, asks) = Board::new(table).context("next hops")?;
+        let (board, asks) = Board::new(table).context("cannot make the table of next hops")?;
         let addresses = Arc::<HostAddresses>::default();
         Ok(Self { backend, interface, mac, wants, board, asks, watch, network, addresses })
     }
@@ -130,7 +130,7 @@ fn open_ports(
         super::rights::explain(error, need).context(format!("interface {}", side.interface.name))
     };
     match side.backend {
-        Backend::Host => anyhow::bail!("{} is no direct side", side.interface.name),
+        Backend::Host => anyhow::bail!("interface {} is not used directly", side.interface.name),
         Backend::AfPacket => {
             let config = packet::Config {
                 workers,
@@ -144,7 +144,7 @@ fn open_ports(
             let (interface, board) = (side.interface.clone(), side.board.clone());
             let config = xdp::Config { workers, ..xdp::Config::new(interface, take, board, arena) };
             let (ports, steering) = xdp::open(&config).map_err(refused)?;
-            tracing::info!(interface = side.interface.name, mode = %steering.mode(), "af_xdp");
+            tracing::info!(interface = side.interface.name, mode = %steering.mode(), "xdp program attached");
             let ports = ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>);
             Ok((ports.collect(), Steering::Xdp(steering)))
         }
@@ -355,8 +355,8 @@ impl Follower {
         if !news.any() && !is_round {
             return Ok(());
         }
-        let link = self.network.link_by_index(self.interface.index)?.context("is gone")?;
-        let mac = link.mac.context("has no link address any more")?;
+        let link = self.network.link_by_index(self.interface.index)?.context("it was removed")?;
+        let mac = link.mac.context("it has no link address any more")?;
         if news.links {
             self.taken.follow(&mut self.network, mac)?;
         }

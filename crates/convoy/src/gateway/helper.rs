@@ -85,9 +85,8 @@ impl Helper {
         let Some(process) = guard.as_mut() else {
             let owner = udp::owner_of(socket)?;
             let why = format!(
-                "it belongs to user {owner}, and this gateway was started without CAP_CHOWN and without \
-                 convoy-helper.socket, or its helper has ended: start the daemon as the gateway's user, or the \
-                 gateway with one of both"
+                "it belongs to user {owner}, and this gateway has no helper to change that: run the daemon as \
+                 the gateway's user, or start the gateway with CAP_CHOWN or with convoy-helper.socket"
             );
             return Err(io::Error::new(ErrorKind::PermissionDenied, why));
         };
@@ -105,7 +104,7 @@ impl Helper {
 }
 
 fn cannot_share(error: &io::Error) {
-    tracing::warn!(%error, "UDP sockets of daemons of other users cannot be shared");
+    tracing::warn!(%error, "cannot share UDP sockets of IKE daemons of other users");
 }
 
 /// The process, and the way to it.

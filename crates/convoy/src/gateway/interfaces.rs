@@ -98,7 +98,7 @@ impl Interfaces {
 fn set_mtu(name: &str, mtu: u16) -> anyhow::Result<()> {
     let link = LinkName::new(name)?;
     Plan::from_iter([Change::Mtu { link, mtu: mtu.into() }]).apply()?.leave();
-    tracing::info!("interface {name} takes packets of {mtu} bytes");
+    tracing::info!("MTU of interface {name} set to {mtu} bytes");
     Ok(())
 }
 
@@ -110,17 +110,20 @@ fn present(site: &Site) -> anyhow::Result<BTreeSet<String>> {
     Ok(Network::open()?.links()?.into_iter().map(|link| link.name).collect())
 }
 
-/// Interfaces that are not there any more, in words.
+/// Interfaces that are not there any more, or down, in words.
 ///
 /// # Errors
 /// Fails if the kernel cannot be asked.
 pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
-    let present = present(site)?;
-    let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
-    let gone = names.filter(|name| !present.contains(*name));
-    let say =
-        |name| format!("interface {name} is gone: start the gateway again to have it made anew");
-    Ok(gone.map(say).collect())
+    let links = Network::open()?.links()?;
+    let say = |name: &String| match links.iter().find(|link| link.name == *name) {
+        None => Some(format!("interface {name} was removed: restart the gateway to make it again")),
+        Some(link) if !link.up => {
+            Some(format!("interface {name} is down, so nothing passes: ip link set {name} up"))
+        }
+        Some(_) => None,
+    };
+    Ok(site.xfrm_interfaces().iter().filter_map(|interface| say(&interface.name)).collect())
 }
 
 /// Tells at a gateway's end what it leaves.
@@ -129,22 +132,22 @@ pub(super) fn tell_left(site: &Site) {
         site.xfrm_interfaces().iter().map(|interface| interface.name.as_str()).collect();
     if !names.is_empty() {
         tracing::warn!(
-            "what is routed into {} is dropped until the gateway runs again; `convoy open` removes such \
-             interfaces and the routes into them",
+            "interface(s) {} stay, and packets routed into them are dropped until the gateway runs again; \
+             `convoy open` removes them and the routes into them",
             names.join(", ")
         );
     }
 }
 
-/// Removes those that a gateway left, also such as the site names no more.
+/// Removes those that a gateway left, also such as the site names no more. Their names.
 ///
 /// # Errors
 /// Fails if one cannot be removed.
-pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
+pub(super) fn remove(site: &Site) -> anyhow::Result<Vec<String>> {
     let present = present(site)?;
     let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
     let named = names.filter(|name| present.contains(*name)).cloned();
-    named.chain(unnamed(site)?).try_for_each(|name| remove_one(&name))
+    named.chain(unnamed(site)?).map(|name| remove_one(&name).map(|()| name)).collect()
 }
 
 /// Removes those that an earlier life of this gateway made and the site names no more. What cannot be
@@ -153,11 +156,11 @@ pub(super) fn remove_unnamed(site: &Site) {
     match unnamed(site) {
         Ok(names) => names.iter().for_each(|name| match remove_one(name) {
             Ok(()) => tracing::warn!(
-                "the site file names interface {name} no more: it is removed, and with it the routes into it"
+                "removed interface {name} and the routes into it: the site file does not name it any more"
             ),
             Err(error) => tracing::warn!("{}", describe(&error)),
         }),
-        Err(error) => tracing::warn!("interfaces of an earlier life: {}", describe(&error)),
+        Err(error) => tracing::warn!("cannot look for interfaces of the previous run: {}", describe(&error)),
     }
 }
 
@@ -198,7 +201,10 @@ impl Absent {
         let is_there = |name: &&String| links.iter().any(|link| link.name == **name);
         for name in self.0.iter().filter(is_there) {
             if let Err(error) = remove_one(name) {
-                tracing::warn!("a start that failed leaves an interface: {}", describe(&error));
+                tracing::warn!(
+                    "cannot remove an interface after a failed start: {}",
+                    describe(&error)
+                );
             }
         }
     }

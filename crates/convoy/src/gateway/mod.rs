@@ -17,6 +17,7 @@ mod metrics;
 mod on_change;
 mod open;
 mod own_networks;
+mod paths;
 mod plan;
 mod port_wait;
 mod ports;
@@ -24,6 +25,7 @@ mod recheck;
 mod rights;
 mod routes;
 mod trace;
+mod tun_state;
 mod unusable;
 mod verdicts;
 mod width;
@@ -59,6 +61,7 @@ use daemons::{AppliedRequest, Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
 use late_ports::LatePorts;
 use leak_protection::LeakProtection;
+use on_change::OnChange;
 use own_networks::OwnNetworks;
 use ports::{Opened, Sides};
 use recheck::Recheck;
@@ -76,7 +79,7 @@ pub use leak_protection::{
 };
 pub use live::Live;
 pub use metrics::Metrics;
-pub use open::{Unprotected, open};
+pub use open::{Opened as OpenedHost, Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
 pub use unusable::{enter_namespace, refuse, unusable, unusable_here};
@@ -89,6 +92,15 @@ use crate::exit::{Stop, describe};
 /// Everything that is wrong with the file.
 pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
     Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
+}
+
+/// Reads what [`open()`] needs of a site file; its errors end the process with exit code 2.
+///
+/// # Errors
+/// Everything that is wrong with that part of the file.
+pub fn load_to_open(path: &Path) -> anyhow::Result<Site> {
+    let site = Site::load_to_open(path);
+    site.map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
 }
 
 /// Reason for the end of SAs that two machines have.
@@ -111,6 +123,8 @@ pub struct Gateway {
     sources: Sources,
     own_networks: OwnNetworks,
     widths: Widths,
+    /// Routes to peers may take packets of another size.
+    paths_recheck: Recheck,
     /// State that IKE daemons made, if they are served.
     daemons: Option<Daemons>,
     /// Keeps what policies of the site, and of daemons, protect from leaving in clear.
@@ -141,6 +155,8 @@ struct Made {
     plan: Plan,
     /// It is gone and cannot be made again.
     lost: Option<String>,
+    /// Fault of the one that is there, in words.
+    trouble: OnChange<Option<String>>,
 }
 
 /// Carries out plans: some of which nothing is taken back, and one that the end of the gateway takes back.
@@ -154,13 +170,17 @@ fn applied(to_stay: &[&Plan], plan: &Plan) -> Result<Applied, HostError> {
 /// Stops the workers of a start that failed. Why it failed is the caller's to tell, and not what follows from that.
 fn stop_after_failure(core: Core) {
     if let Err(error) = core.stop() {
-        tracing::warn!("ending the workers of a start that failed: {}", describe(&error));
+        tracing::warn!(
+            "cannot end the workers in order after a failed start: {}",
+            describe(&error)
+        );
     }
 }
 
 /// Use of a host's interfaces.
-fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
+fn host_medium(site: &Site, sides: &mut Sides) -> anyhow::Result<HostMedium> {
     Ok(HostMedium {
+        widest: paths::widest(site),
         is_plain_direct: sides.plain.is_some(),
         plain_mtu: sides.plain.as_ref().map_or(0, Side::mtu),
         is_wire_direct: sides.wire.is_some(),
@@ -201,6 +221,7 @@ impl Gateway {
         let for_interfaces = interfaces::plan(&site, wire_mtu)?;
         let beside = plan::beside(&site, wire_mtu)?;
         refuse(&unusable(&site))?;
+        plan::crowded(&site).iter().for_each(|crowded| tracing::warn!("{crowded}"));
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life of a gateway for daemons left closed stays so from here on.
@@ -211,7 +232,7 @@ impl Gateway {
         if let Some(missing) = addresses::missing_after_a_while(&site).first() {
             anyhow::bail!("{missing}");
         }
-        let medium = Medium::Host(host_medium(&mut sides)?);
+        let medium = Medium::Host(host_medium(&site, &mut sides)?);
         // Their addresses and routes may be those of others now.
         interfaces::remove_unnamed(&site);
         let mut prepared =
@@ -239,7 +260,7 @@ impl Gateway {
         interface_changes = applied(&[&for_interfaces, &beside], &interface_plan)?;
         // Behind these: an interface that is down takes no routes.
         daemons = match serves_daemons {
-            true => Some(Daemons::serve(&mut core, &mut leaks, keep, shared)?),
+            true => Some(Daemons::serve(&mut core, &mut leaks, keep, shared, widths.room())?),
             false => None,
         };
         let wiring = if serves_daemons { None } else { core.take_wiring() };
@@ -257,6 +278,7 @@ impl Gateway {
             sources: Sources::default(),
             own_networks,
             widths,
+            paths_recheck: Recheck::default(),
             daemons,
             leaks,
             late,
@@ -267,6 +289,7 @@ impl Gateway {
                 device,
                 plan: if beside.changes().is_empty() { interface_plan } else { beside },
                 lost: None,
+                trouble: OnChange::default(),
             },
             interface,
             sockets,
@@ -282,7 +305,7 @@ impl Gateway {
     /// As [`Gateway::stop`], for a start that failed: what goes wrong then is told in the log alone.
     pub fn stop_after_failure(self) {
         if let Err(error) = self.stop() {
-            tracing::warn!("ending after a start that failed: {}", describe(&error));
+            tracing::warn!("cannot end in order after a failed start: {}", describe(&error));
         }
     }
 
@@ -290,7 +313,10 @@ impl Gateway {
     fn with_routes(self) -> anyhow::Result<Self> {
         let mut this = scopeguard::guard(self, Self::stop_after_failure);
         if let Err(error) = this.fit_segments(true) {
-            tracing::warn!("TCP connections through tunnels: {}", describe(&error));
+            tracing::warn!(
+                "cannot clamp the MSS of TCP connections to the MTU of tunnels: {}",
+                describe(&error)
+            );
         }
         this.lay_routes()?;
         this.follow_sources(true);
@@ -390,7 +416,9 @@ impl Gateway {
         let mut widened = scopeguard::guard(&mut *self, Self::narrow_leaks);
         widened.leaks.widen(&site)?;
         // First those of both, so that no packet is lost on the way.
-        widened.serve(&(&before | &after)).context("local addresses of SAs")?;
+        widened
+            .serve(&(&before | &after))
+            .context("cannot receive packets to the local addresses of SAs")?;
         widened.leaks.void_answers(&site)?;
         // Policies of the new site decide about nothing that the host is to pass on.
         if site.plain.between_tunnels == BetweenTunnels::Host {
@@ -398,17 +426,23 @@ impl Gateway {
         }
         let report = widened.core.reload(site).map_err(|error| {
             if let Err(error) = widened.serve(&before) {
-                tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
+                tracing::warn!(
+                    "the gateway still receives packets to addresses of the refused site: {}",
+                    describe(&error)
+                );
             }
             base::state_error(error)
         })?;
         widened.set_up_daemons();
         drop(widened);
         if let Err(error) = self.serve(&after) {
-            tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));
+            tracing::warn!(
+                "the gateway still receives packets to addresses that no SA has any more: {}",
+                describe(&error)
+            );
         }
         if let Err(error) = self.lay_routes() {
-            tracing::error!("routes into {}: {}", self.interface, describe(&error));
+            tracing::error!("cannot lay the routes into {}: {}", self.interface, describe(&error));
         }
         self.take_back_routes();
         // Other SAs end elsewhere, and have other peers.
@@ -447,7 +481,7 @@ impl Gateway {
             .partition::<BTreeMap<_, _>, _>(|(network, _)| wanted.contains(network));
         self.routes = kept;
         for error in gone.into_values().filter_map(|route| route.take_back().err()) {
-            tracing::warn!(%error, "route");
+            tracing::warn!(%error, "cannot remove a route");
         }
     }
 
@@ -456,7 +490,7 @@ impl Gateway {
         let Some(daemons) = &mut self.daemons else { return };
         let drivers = self.core.state().drivers().clone();
         if let Err(error) = daemons.kernel.set_drivers(self.core.writer(), drivers) {
-            tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
+            tracing::error!("cannot change the drivers of SAs of IKE daemons: {error}");
         }
         let state = self.core.state();
         daemons.kernel.set_legacy(state.site().legacy);
@@ -467,7 +501,9 @@ impl Gateway {
     fn narrow_leaks(&mut self) {
         let state = self.core.state();
         if !self.core.wait_for_workers(state.generation()) {
-            tracing::error!("workers do not see the site's policies yet");
+            tracing::error!(
+                "workers have not taken over the policies of the site in time: a worker may be stuck"
+            );
         }
         self.leaks.narrow(state.site());
     }
@@ -498,9 +534,11 @@ impl Gateway {
         let look = news.links;
         if look {
             self.addresses.follow(self.core.state().site());
+            self.look_at_interface();
         }
         self.follow_sources(look || news.routes);
         self.follow_own_networks(look || news.routes);
+        self.paths_recheck.note(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
     }
@@ -512,12 +550,12 @@ impl Gateway {
         let name = device.name().to_owned();
         match self.make_interface() {
             Ok(()) => tracing::warn!(
-                "somebody removed interface {name}; made again, with its addresses, its routes and leak \
-                 protection. Packets that were in it are lost"
+                "interface {name} was removed by another process; made again, with its addresses, its routes \
+                 and leak protection. Packets that were in it are lost"
             ),
             Err(error) => {
                 tracing::error!(
-                    "somebody removed interface {name}, and it cannot be made again: {}",
+                    "interface {name} was removed by another process, and cannot be made again: {}",
                     describe(&error)
                 );
                 self.made.lost = Some(name);
@@ -525,9 +563,26 @@ impl Gateway {
         }
     }
 
+    /// Tells when nothing passes the TUN interface that is there, and when that is put right: what its kernel forgot of
+    /// it meanwhile is as it was.
+    fn look_at_interface(&mut self) {
+        let Some(device) = &self.made.device else { return };
+        let trouble = tun_state::trouble(device);
+        let is_back = trouble.is_none() && self.made.trouble.get().is_some();
+        self.made.trouble.tell(trouble);
+        if is_back && let Err(error) = self.set_up_interface() {
+            tracing::error!("interface {}: {}", self.interface, describe(&error));
+        }
+    }
+
     fn make_interface(&mut self) -> anyhow::Result<()> {
         let Some(device) = &self.made.device else { return Ok(()) };
         device.make_again()?;
+        self.set_up_interface()
+    }
+
+    /// Gives the TUN interface what it has from the start.
+    fn set_up_interface(&mut self) -> anyhow::Result<()> {
         self.made.plan.apply()?.leave();
         self.widths.plain_is_new();
         self.own_networks.look_again();
@@ -585,7 +640,9 @@ impl Gateway {
         shareable.map_err(|error| Refusal::new(Errno::EINVAL, error.to_string()))?;
         self.open_late_ports();
         match self.late.waits_for(at) {
-            true => Err(Refusal::new(EADDRINUSE, format!("others hold UDP {at}"))),
+            true => {
+                Err(Refusal::new(EADDRINUSE, format!("UDP port {at} is in use by another process")))
+            }
             false => Ok(()),
         }
     }
@@ -595,7 +652,8 @@ impl Gateway {
     pub fn lacking(&self) -> Vec<String> {
         let unknown = self.daemons.iter().filter_map(|d| d.kernel.unknown_directions());
         let ports = self.late.reasons().map(str::to_owned);
-        ports.chain(self.sources.lacking()).chain(unknown).collect()
+        let crowded = plan::crowded(self.core.state().site());
+        ports.chain(self.sources.lacking()).chain(unknown).chain(crowded).collect()
     }
 
     /// Applies what an IKE daemon asks for.
@@ -627,7 +685,7 @@ impl Gateway {
             self.open_late_port_of(socket)?;
         }
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
-        daemons.steer(self.core.state().site(), client, (socket, &self.helper), encap)
+        daemons.steer(self.core.state().site(), client, socket, &self.helper, encap)
     }
 
     /// Messages for an IKE daemon that begins to listen to these groups.
@@ -668,32 +726,46 @@ impl Gateway {
         };
         let generation = generation.max(self.core.state().generation());
         if !self.core.wait_for_workers(generation) {
-            tracing::error!("workers do not see yet that SAs ended");
+            tracing::error!("workers have not ended all SAs in time: a worker may be stuck");
         }
         tracing::error!(
-            "{IS_COPY}: all SAs ended, as each sequence number that both use repeats a nonce; IKE daemons \
-             hear of {} and make new ones, but what they were negotiating and their own keys are in both \
-             machines, so start them anew on both; static keys need new ones on both sides (convoy init) and \
-             a reload",
+            "{IS_COPY}: all SAs ended, because each sequence number that both machines use repeats a nonce; \
+             IKE daemons are told that {} SAs ended, and make new ones: restart them on both machines, since \
+             both have their own keys and pending negotiations; replace static keys on both sides (convoy \
+             init) and reload",
             told.len()
         );
         if let Err(error) = self.core.state().spend_keys() {
             tracing::error!(
-                "that its keys are spent cannot be written to the state folder; do not start a gateway \
-                 with them: {error}"
+                "cannot record in the state folder that its keys must not be used again; do not start a \
+                 gateway with them: {error}"
             );
         }
         told
     }
 
+    /// Has SAs and the TUN interface follow MTUs of interfaces, which may have changed if `look`, and those of routes.
     fn follow_mtus(&mut self, look: bool) -> anyhow::Result<()> {
-        let Some(mtu) = self.widths.news(self.core.state().site(), look)? else { return Ok(()) };
+        let Some(began) = self.paths_recheck.begin() else { return self.follow_own_mtus(look) };
+        self.widths.look_again();
+        let outcome = self.follow_own_mtus(look);
+        if let Some(daemons) = &mut self.daemons {
+            daemons.follow_paths(&mut self.core);
+        }
+        self.paths_recheck.rest(began);
+        outcome
+    }
+
+    /// The same for the site's own SAs.
+    fn follow_own_mtus(&mut self, look: bool) -> anyhow::Result<()> {
         let before = self.core.state().wire_mtu();
+        let site = self.core.state().site();
+        let Some(mtu) = self.widths.news(site, look)? else {
+            // It may be due for another reason.
+            return self.widths.set_plain(site, before);
+        };
         if self.core.set_wire_mtu(mtu)? {
-            if let Some(daemons) = &mut self.daemons {
-                daemons.kernel.set_wire_mtu(self.core.writer(), mtu);
-            }
-            tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
+            tracing::info!("path MTU to the peers changed from {before} to {mtu} bytes");
             self.widths.plain_is_due();
         }
         self.widths.set_plain(self.core.state().site(), mtu)
@@ -740,7 +812,8 @@ impl Gateway {
     /// Keeps in mind that copies of this machine may go unnoticed, and why.
     pub fn note_deaf(&mut self, why: &[String]) {
         self.deaf = Some(format!(
-            "copies of this virtual machine may go unnoticed: {}; let the gateway read /dev/kmsg",
+            "snapshots and clones of this virtual machine may not be detected: {}; let the gateway read \
+             /dev/kmsg",
             why.join("; ")
         ));
     }
@@ -760,12 +833,14 @@ impl Gateway {
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);
+        let made = self.made.trouble.get().clone();
         let daemons = self.daemons.iter().flat_map(Daemons::troubles);
         let spent = self.core.state().spent();
         let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
         let machine = spent.into_iter().chain(self.deaf.clone());
         let engine = self.core.engine_trouble();
         interfaces
+            .chain(made)
             .chain(self.addresses.troubles())
             .chain(self.own_networks.trouble())
             .chain(self.leaks.troubles())
@@ -796,12 +871,18 @@ impl Gateway {
     fn lay_missing_routes(&mut self) {
         let missing = match missing_routes(&self.interface, self.routes.keys()) {
             Ok(missing) => missing,
-            Err(error) => return tracing::warn!("routes into {}: {error}", self.interface),
+            Err(error) => {
+                return tracing::warn!("cannot read the routes into {}: {error}", self.interface);
+            }
         };
         for network in missing {
             match self.add_route(network) {
-                Ok(()) => tracing::warn!("somebody removed the route to {network}; laid again"),
-                Err(error) => tracing::error!("route to {network}: {}", describe(&error)),
+                Ok(()) => tracing::warn!(
+                    "the route to {network} was removed by another process; added again"
+                ),
+                Err(error) => {
+                    tracing::error!("cannot add the route to {network} again: {}", describe(&error))
+                }
             }
         }
     }
@@ -827,7 +908,7 @@ impl Gateway {
         let mut outcome = Ok(());
         let note = |result: Result<(), HostError>| {
             if let Err(error) = result {
-                tracing::warn!(%error, "taking changes of this host back");
+                tracing::warn!(%error, "cannot undo a change of this host");
             }
         };
         routes.into_values().for_each(|route| note(route.take_back()));

@@ -27,7 +27,7 @@ impl OnChange<Option<String>> {
 
     fn news(&mut self, fault: Option<String>) -> Option<String> {
         let before = self.set(fault)?;
-        self.0.clone().or_else(|| before.map(|words| format!("put right: {words}")))
+        self.0.clone().or_else(|| before.map(|words| format!("resolved: {words}")))
     }
 }
 
@@ -39,7 +39,7 @@ impl<T: PartialEq + std::fmt::Display> OnChange<Vec<T>> {
             tracing::warn!("{fault}");
         }
         for fault in before.iter().filter(|fault| !self.0.contains(fault)) {
-            tracing::info!("put right: {fault}");
+            tracing::info!("resolved: {fault}");
         }
     }
 }
@@ -53,7 +53,7 @@ mod tests {
         let mut fault = OnChange::default();
         let faults = [None, Some("one"), Some("one"), Some("other"), None, None];
         let told = faults.map(|now| fault.news(now.map(str::to_owned)));
-        let news = [None, Some("one"), None, Some("other"), Some("put right: other"), None];
+        let news = [None, Some("one"), None, Some("other"), Some("resolved: other"), None];
         assert_eq!(told, news.map(|words| words.map(str::to_owned)));
     }
 }

@@ -57,7 +57,8 @@ impl OwnNetworks {
         self.recheck.rest(began);
         self.recheck.note(outcome.is_err());
         self.trouble.tell(outcome.as_ref().err().map(|error| {
-            format!("networks of this host cannot be read, which go on into no tunnel: {error}")
+            format!(
+                "cannot read the networks of this host, to which packets are not sent through tunnels: {error}")
         }));
         let now = Some(outcome.ok()?);
         if now == self.known {

@@ -52,10 +52,10 @@ impl PortWait {
         let Self { missing, transport, at, holder, .. } = self;
         let why = match (kind, holder) {
             (ErrorKind::AddrInUse, Some(holder)) => {
-                format!("{transport} port {at} is held by {holder}")
+                format!("{transport} port {at} is in use by {holder}")
             }
             (ErrorKind::AddrInUse, None) => {
-                format!("{transport} port {at} is held by a process that is not known")
+                format!("{transport} port {at} is in use by an unknown process")
             }
             (ErrorKind::AddrNotAvailable, _) => {
                 format!("{} is not an address of this host yet", at.ip())
@@ -68,7 +68,7 @@ impl PortWait {
     /// A try succeeded. The log hears of it if one had failed.
     pub(crate) fn done(&mut self, now: &str) {
         if self.reason.take().is_some() {
-            tracing::info!("{now}: {} port {} could be had", self.transport, self.at);
+            tracing::info!("{now}: {} port {} is open", self.transport, self.at);
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
         let reason = wait.reason().unwrap();
         assert!(reason.starts_with("metrics are not served: 192.0.2.1 is not"), "{reason}");
         wait.failed(ErrorKind::AddrInUse, &"");
-        assert!(wait.reason().unwrap().contains("TCP port 192.0.2.1:1 is held by"));
+        assert!(wait.reason().unwrap().contains("TCP port 192.0.2.1:1 is in use by"));
         wait.failed(ErrorKind::PermissionDenied, &"not allowed");
         assert!(wait.reason().unwrap().contains("not allowed; the gateway tries again"));
         wait.done("metrics are served");

@@ -301,8 +301,8 @@ fn beside_host(
     let queues = u16::try_from(ports.len()).unwrap_or(u16::MAX);
     let config = tun::Config { queues, returns: true, ..tun::Config::new(site.plain.tun()) };
     let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun)).context(
-        "packets of the host itself cannot go through tunnels (leak_protection = false in the site file does \
-         without)",
+        "the host's own packets cannot be led into tunnels (leak_protection = false in the site file turns \
+         that off)",
     )?;
     let device = tun::Device::of(&tun, config)?;
     let both = ports.into_iter().zip(boxed(tun)).map(|(port, host)| {
@@ -421,7 +421,8 @@ fn joined_datagrams(site: &Site, sockets: &[Socket]) -> anyhow::Result<Vec<Ports
             Ok(ports) => opened.push(ports),
             Err(error) if is_held(&error) => {
                 tracing::warn!(
-                    "UDP port {} has another program: ESP in UDP that comes in fragments is lost",
+                    "UDP port {} is in use by another program, so ESP in UDP that arrives in fragments is \
+                     lost: avoid fragments on the paths to its peers (`path_mtu`)",
                     site.wire.udp_port,
                 );
             }

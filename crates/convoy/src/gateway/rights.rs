@@ -24,8 +24,9 @@ pub(super) enum Need {
 pub(super) fn explain(error: IoError, need: Need) -> anyhow::Error {
     let help = match &error {
         IoError::Setup { step, .. } if *step == tun::JOINED => Some(
-            "another user of this host joins each TUN interface while it is made: find and stop that program \
-             (`lsof /dev/net/tun`), or start the gateway with CAP_SYS_ADMIN, which makes it out of sight"
+            "a program of another user attaches to each TUN interface while it is made: find and stop that \
+             program (`lsof /dev/net/tun`), or start the gateway with CAP_SYS_ADMIN, so that it makes the \
+             interface out of reach"
                 .into(),
         ),
         IoError::Setup { source, .. } => help(source.kind(), need),
@@ -60,7 +61,7 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
                 .into()
         }
         (ErrorKind::ResourceBusy | ErrorKind::AlreadyExists, Need::Tunnel) => {
-            "another program has it, such as a second gateway: stop it, or use another `name` in \
+            "another program uses it, such as a second gateway: stop it, or use another `name` in \
              [[xfrm.interface]]"
                 .into()
         }

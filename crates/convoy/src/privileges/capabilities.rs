@@ -15,10 +15,10 @@ pub(super) fn keep_needed(site: &Site, files: Option<&Ruleset>) -> anyhow::Resul
         // Without it, the next memory that is asked for would be refused.
         keep |= CapabilitySet::IPC_LOCK;
     }
-    rights::keep_only(keep.bits(), files).context(
-        "capabilities that a running gateway does not need could not be given up, so it does not run",
-    )?;
-    tracing::debug!("capabilities kept, as far as they were there: {keep:?}");
+    rights::keep_only(keep.bits(), files)
+        .context("cannot drop the capabilities that a running gateway does not need")?;
+    let names: Vec<_> = keep.iter_names().map(|(name, _)| name).collect();
+    tracing::debug!("capabilities that the gateway keeps, if it had them: {}", names.join(", "));
     Ok(())
 }
 

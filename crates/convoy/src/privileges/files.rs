@@ -28,13 +28,13 @@ const SETTINGS: &str = "/proc/sys/net";
 pub(super) fn allow(ruleset: &Ruleset, site: &Site) -> anyhow::Result<()> {
     for (path, access) in uses(site) {
         let found = ruleset.allow(&path, access);
-        found.with_context(|| format!("the rule for {}", path.display()))?;
+        found.with_context(|| format!("cannot allow access to {}", path.display()))?;
     }
     let settings = ruleset.allow(Path::new(SETTINGS), Access::WRITE);
     // The kernel forgets folders of /proc that nobody has open, and the rule with them.
-    std::mem::forget(settings.context("the rule for /proc/sys/net")?);
+    std::mem::forget(settings.context("cannot allow access to /proc/sys/net")?);
     if let Some(metrics) = &site.metrics {
-        ruleset.allow_tcp(metrics.listen.port()).context("the rule for the port of metrics")?;
+        ruleset.allow_tcp(metrics.listen.port()).context("cannot allow the TCP port of metrics")?;
     }
     Ok(())
 }

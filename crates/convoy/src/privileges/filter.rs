@@ -25,7 +25,7 @@ pub(super) fn install(site: &Site, mode: SyscallFilter) -> anyhow::Result<()> {
         SyscallFilter::On => filters(uses_bpf(site))?,
     };
     for filter in &filters {
-        apply_filter_all_threads(filter).context("the kernel takes no filter")?;
+        apply_filter_all_threads(filter).context("the kernel refuses the filter")?;
     }
     Ok(())
 }
@@ -37,7 +37,7 @@ pub(super) fn install(site: &Site, mode: SyscallFilter) -> anyhow::Result<()> {
 pub(super) fn install_for_helper() -> anyhow::Result<()> {
     let unknown = SeccompAction::Errno(libc::EPERM as u32);
     let filter = compile(calls::for_helper()?, SeccompAction::Allow, unknown)?;
-    apply_filter_all_threads(&filter).context("the kernel takes no filter")
+    apply_filter_all_threads(&filter).context("the kernel refuses the filter")
 }
 
 /// True if a gateway of this site loads programs or changes their maps while it runs.
@@ -74,9 +74,11 @@ fn compile(
     these: SeccompAction,
     others: SeccompAction,
 ) -> anyhow::Result<BpfProgram> {
-    let family = std::env::consts::ARCH.try_into().context("this family of processors")?;
+    let family = std::env::consts::ARCH
+        .try_into()
+        .context("there is no filter for this family of processors")?;
     let filter = SeccompFilter::new(rules, others, these, family);
-    filter.and_then(BpfProgram::try_from).context("the filter's rules")
+    filter.and_then(BpfProgram::try_from).context("cannot make the filter")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 /// Limits of a running gateway.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Limits {
-    /// Action on system calls that a gateway does not need once it has started.
+    /// Filter of the system calls that a gateway does not need once it has started.
     #[arg(long, value_enum, default_value_t = SyscallFilter::On, value_name = "WHAT")]
     pub syscall_filter: SyscallFilter,
     /// Files that the gateway may use once it runs: those that its site needs (Landlock, Linux 5.13), or all of
@@ -26,7 +26,7 @@ pub enum Landlock {
 /// Action on system calls that a running gateway does not need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SyscallFilter {
-    /// They fail, and such as run a program end the gateway.
+    /// They fail, and those that run a program end the gateway.
     On,
     /// They work, and the kernel's audit log names them.
     Log,

@@ -38,10 +38,10 @@ fn keep_from_cores() {
     // No anonymous or shared mapping gets into one that is written all the same. Before the next step,
     // after which only root can write this file.
     if let Err(error) = fs::write("/proc/self/coredump_filter", "0") {
-        tracing::debug!(%error, "/proc/self/coredump_filter");
+        tracing::debug!(%error, "cannot write /proc/self/coredump_filter");
     }
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "this process could leave core files, with keys in them");
+        tracing::warn!(%error, "cannot turn off core files of this process, which would contain keys");
     }
 }
 

@@ -46,9 +46,9 @@ pub(crate) fn keep_only_chown() -> std::io::Result<()> {
 /// Cost of an open folder whose path the gateway may not follow any more, in words.
 fn hidden(folder: &Path) -> String {
     format!(
-        "{} cannot be reached by its path from now on, as a running gateway has only the rights of its user: \
-         that it is removed is noticed, but not that it is moved, or that another one is put in its place, so \
-         leave it where it is; or let the gateway's user into the folders above (chmod o+x)",
+        "{} cannot be reached by its path from now on, because a running gateway has only the rights of its \
+         user: the gateway notices when it is removed, but not when it is moved or replaced; leave it where it \
+         is, or let the gateway's user into the folders above (chmod o+x)",
         folder.display()
     )
 }
@@ -66,12 +66,12 @@ pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement
     };
     capabilities::keep_needed(site, files.as_ref().ok())?;
     if let (Landlock::On, Err(why)) = (limits.landlock, &files) {
-        tracing::info!("which files the gateway may use is not limited: {why}");
+        tracing::info!("file access of the gateway is not limited: {why}");
     }
     if let Err(error) = std::fs::File::open(&site.path) {
         tracing::warn!(
-            "{} cannot be read from now on ({error}), so it cannot be reloaded: a running gateway has only \
-             the rights of its user; give it the file, and let it into the folders above",
+            "{} cannot be read from now on ({error}), so a reload will fail: a running gateway has only the \
+             rights of its user; let that user read the file and enter the folders above",
             site.path.display(),
         );
     }
@@ -86,7 +86,7 @@ pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement
     let filter = filter::install(site, limits.syscall_filter);
     if let Err(error) = &filter {
         tracing::warn!(
-            "system calls are not filtered: {}; --syscall-filter off says that this is wanted",
+            "system calls are not filtered: {}; to accept this: --syscall-filter off",
             describe(error)
         );
     }

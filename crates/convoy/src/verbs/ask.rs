@@ -14,7 +14,7 @@ use crate::output;
 /// A running gateway, as the command line names it.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
-    /// Name of the gateway, its site file, or its control socket; may be left out when only one
+    /// Name of the gateway, its site file, or its control socket; not needed if only one
     /// runs.
     #[arg(value_name = "GATEWAY", env = "CONVOY_GATEWAY")]
     pub gateway: Option<String>,
@@ -88,7 +88,10 @@ pub(super) fn print_with_schema(
 
 /// The gateway answered something that was not asked for: another version, most likely.
 pub(super) fn unexpected(client: &Client) -> anyhow::Error {
-    anyhow::anyhow!("the gateway at {} answers another question", client.path().display())
+    anyhow::anyhow!(
+        "the gateway at {} gives the answer to another request",
+        client.path().display()
+    )
 }
 
 #[cfg(test)]

@@ -255,8 +255,8 @@ fn text(report: &Report) -> String {
 fn build_lines(report: &Report) -> String {
     let mut lines = String::new();
     if !report.portable_is_soft {
-        lines += "\nThis program was built with RUSTFLAGS in place of Convoy's own: its portable tier uses special \
-                  instructions where it finds them. `make` adds what keeps it from them.\n";
+        lines += "\nThis program was built with other RUSTFLAGS than Convoy's: its portable tier uses special \
+                  instructions where it finds them. `make` adds the flags that prevent this.\n";
     }
     if !report.assumed.is_empty() {
         lines += &format!(

@@ -36,7 +36,7 @@ pub struct EnableArgs {
     /// IKE daemon.
     #[arg(value_enum)]
     pub daemon: Daemon,
-    /// Take it back: the kernel does the daemon's IPsec again.
+    /// Undo it: the kernel does the daemon's IPsec again.
     #[arg(long)]
     pub off: bool,
     /// Root folder of the host, for images of other machines.

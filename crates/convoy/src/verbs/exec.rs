@@ -21,7 +21,7 @@ use crate::preload::{Listener, PRELOAD_VARIABLE, find_library, probe};
 /// `convoy exec`
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// The socket of the gateway that is to be the command's kernel.
+    /// XFRM socket of the gateway that serves the command in place of the kernel.
     #[arg(
         long,
         env = "CONVOY_XFRM_SOCKET",
@@ -32,7 +32,7 @@ pub struct ExecArgs {
     /// Seconds to wait for a gateway to serve that socket; 0 does not wait.
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     pub wait: u32,
-    /// The command, and what it is given.
+    /// Command and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -196,9 +196,9 @@ fn preloads(library: &Path) -> anyhow::Result<OsString> {
 fn warn_of_namespace(listener: Listener, socket: &Path) {
     if let Some(its) = listener.elsewhere() {
         tracing::warn!(
-            "the gateway at {} runs in another network namespace than this command: it protects packets \
-             there, and none of here. `nsenter --net={} convoy exec …` runs the command there, and `--socket` \
-             names another gateway",
+            "the gateway at {} runs in another network namespace than this command: it protects packets there, \
+             and none of this namespace. `nsenter --net={} convoy exec …` runs the command there, and \
+             `--socket` names another gateway",
             socket.display(),
             its.display()
         );
@@ -261,7 +261,7 @@ fn check_socket(socket: &Path) -> Result<Listener, Unserved> {
     }
     probe(socket).map_err(|error| match error.kind() {
         ErrorKind::ConnectionRefused => {
-            Unserved::NotYet("left over, no process listens".to_owned())
+            Unserved::NotYet("left over: no process listens".to_owned())
         }
         ErrorKind::NotFound => Unserved::NotYet(error.to_string()),
         // Such as a gateway's control socket.

@@ -47,9 +47,9 @@ pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<Exit> {
         Some(path) => {
             write(path, &text).with_context(|| format!("cannot write {}", path.display()))?;
             eprintln!(
-                "wrote {}: whoever reads it can read the traffic. In Wireshark: Preferences, \
-                 Protocols, ESP; or WIRESHARK_CONFIG_DIR=FOLDER tshark -o \
-                 esp.enable_encryption_decode:TRUE with the file as FOLDER/esp_sa",
+                "wrote {}: anyone who reads it can decrypt the traffic. In Wireshark: Preferences, Protocols, \
+                 ESP; or WIRESHARK_CONFIG_DIR=FOLDER tshark -o esp.enable_encryption_decode:TRUE with the file \
+                 as FOLDER/esp_sa",
                 path.display()
             );
         }

@@ -33,13 +33,14 @@ pub struct RunArgs {
     /// Site file.
     #[arg(value_name = "SITE.toml")]
     pub site: PathBuf,
-    /// Tell what would be changed on this host, and change nothing; exit code 1 without the rights to look at all of it.
+    /// Print the changes that the gateway would make on this host, and change nothing; exit code 1 if the user's rights
+    /// are not enough for them.
     #[arg(long)]
     pub dry_run: bool,
     /// With --dry-run: print as JSON.
     #[arg(long, requires = "dry_run")]
     pub json: bool,
-    /// Also end when standard input ends: for a program that starts a gateway and may die before it.
+    /// End when standard input ends, too: for programs that start a gateway and may die before it.
     #[arg(long)]
     pub until_stdin_ends: bool,
     /// The limits under which it runs.
@@ -114,7 +115,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let generations = watch_generations(&helper);
     let gateway = Gateway::start(site, helper, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
-    let multicast = Multicast::new().context("a descriptor for events")?;
+    let multicast = Multicast::new().context("cannot make a descriptor for events")?;
     let live = Live::new(gateway, cpu, multicast.clone(), move || drop(events.send(Event::End)));
     listen_to_workers(live.clone());
     listen_to_generations(live.clone(), generations);
@@ -135,7 +136,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     manager.tell_ready();
     let end = wait(&live, metrics.as_mut(), &happened);
     manager.tell_stopping();
-    tracing::info!("ending: what has arrived still goes through");
+    tracing::info!("stopping: packets that have arrived are still processed");
     drop(metrics);
     drop(server);
     drop(daemons);
@@ -143,7 +144,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     match end {
         Event::Failed => anyhow::bail!("a worker failed"),
         Event::Gone(name) => anyhow::bail!(
-            "interface {name} is gone, and the gateway with it: start it again when there is one"
+            "interface {name} was removed, so the gateway ends: start it again when the interface is back"
         ),
         _ => Ok(Exit::Ok),
     }
@@ -171,7 +172,8 @@ fn wait(live: &Live, mut metrics: Option<&mut Metrics>, happened: &mpsc::Receive
 }
 
 fn listen_to_signals(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals")?;
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot listen to signals")?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             let event = if signal == SIGHUP { Event::Reload } else { Event::End };
@@ -186,7 +188,7 @@ fn listen_to_signals(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
 fn listen_to_workers(live: Arc<Live>) {
     let thread = std::thread::Builder::new().name("events".into());
     if let Err(error) = thread.spawn(move || live.listen()) {
-        tracing::warn!(%error, "what SAs tell will not be in the log");
+        tracing::warn!(%error, "events of SAs will not be logged");
     }
 }
 
@@ -195,8 +197,9 @@ fn watch_generations(helper: &Helper) -> GenerationWatch {
     let mut watch = GenerationWatch::open();
     if !has_generation_id(Path::new("/")) {
         tracing::info!(
-            "this machine has no VM generation id: if it is a virtual machine that is resumed from a \
-             snapshot or cloned while it runs, nobody hears of it, and sequence numbers are used twice"
+            "this machine has no VM generation id: if it is a virtual machine, the gateway does not detect \
+             that it was resumed from a snapshot or cloned, and sequence numbers are used twice; make new keys \
+             then"
         );
         return watch;
     }
@@ -206,7 +209,7 @@ fn watch_generations(helper: &Helper) -> GenerationWatch {
         watch.receive_log(log);
     }
     for deaf in watch.unavailable() {
-        tracing::warn!("copies of this machine may go unnoticed: {deaf}");
+        tracing::warn!("snapshots and clones of this machine may not be detected: {deaf}");
     }
     watch
 }
@@ -214,7 +217,7 @@ fn watch_generations(helper: &Helper) -> GenerationWatch {
 fn listen_to_generations(live: Arc<Live>, watch: GenerationWatch) {
     let thread = std::thread::Builder::new().name("generation".into());
     if let Err(error) = thread.spawn(move || live.listen_to_generations(watch)) {
-        tracing::warn!(%error, "copies of this machine go unnoticed");
+        tracing::warn!(%error, "snapshots and clones of this machine are not detected");
     }
 }
 
@@ -250,8 +253,8 @@ fn warn_without_forwarding(site: &Site) {
         let off = std::fs::read_to_string(file).is_ok_and(|value| value.trim() == "0");
         if concerned && off {
             tracing::warn!(
-                "{name} is 0: only this host itself can use the tunnel; sysctl -w {name}=1 lets \
-                 the hosts behind it"
+                "{name} is 0, so only this host itself can use the tunnel; for the hosts behind it: sysctl -w \
+                 {name}=1"
             );
         }
     }
@@ -293,7 +296,9 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         changes.push(format!("make TUN interface {tun} for packets of the host itself"));
     }
     if site.plain.backend == Backend::Host {
-        changes.push(format!("fit TCP connections through {interface} to its MTU (nf_tables)"));
+        changes.push(format!(
+            "clamp the MSS of TCP connections through {interface} to its MTU (nf_tables)"
+        ));
     }
     changes.extend(describe_protection(site));
     for interface in site.xfrm_interfaces() {
@@ -327,13 +332,13 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         let is_protected = describe_protection(site).is_some();
         text += match &site.xfrm {
             None if is_protected => {
-                "and take it back at its end, but for what keeps protected packets from leaving in clear \
-                 (`convoy open`). Nothing was changed.\n"
+                "and undo this at its end, except leak protection (`convoy open` removes it). Nothing was \
+                 changed.\n"
             }
-            None => "and take all of it back at its end. Nothing was changed.\n",
+            None => "and undo all of it at its end. Nothing was changed.\n",
             Some(_) => {
-                "and take it back at its end, but for what stays. What policies protect would not leave in clear,\n\
-                 after its end neither (`convoy open`). Nothing was changed.\n"
+                "and undo this at its end, except interfaces that stay and leak protection (`convoy open` \
+                 removes both).\nNothing was changed.\n"
             }
         };
         output::print(&text)?;

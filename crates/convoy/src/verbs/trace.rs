@@ -21,7 +21,7 @@ pub struct TraceArgs {
     /// Source of the packet.
     #[arg(long, value_name = "ADDRESS")]
     pub from: IpAddr,
-    /// Its destination.
+    /// Destination of the packet.
     #[arg(long, value_name = "ADDRESS")]
     pub to: IpAddr,
     /// Upper protocol: a name such as tcp, udp or icmp, or a number.
@@ -42,16 +42,16 @@ pub struct TraceArgs {
     /// Length of the packet with its IP header.
     #[arg(long, value_name = "BYTES", default_value_t = 84)]
     pub bytes: u16,
-    /// Its don't-fragment bit is clear: IPv4 packets that are too long are cut.
+    /// Clear the don't-fragment bit: IPv4 packets that are too long are fragmented.
     #[arg(long)]
     pub may_fragment: bool,
-    /// The packet is routed into the interface of this identifier ([[xfrm.interface]]).
+    /// Identifier of the [[xfrm.interface]] that the packet is routed into; 0 for none.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "inbound")]
     pub if_id: u32,
-    /// The packet arrives in one of ESP or AH.
+    /// The packet arrives inside a packet of ESP or AH.
     #[arg(long, requires = "spi")]
     pub inbound: bool,
-    /// The SPI that it arrives with.
+    /// SPI of that ESP or AH packet.
     #[arg(long, value_name = "SPI", requires = "inbound", value_parser = spi)]
     pub spi: Option<u32>,
     /// Print as JSON.

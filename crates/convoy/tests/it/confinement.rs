@@ -92,7 +92,7 @@ fn a_gateway_can_be_left_all_files_of_its_user_and_says_so() {
     assert_eq!(confinement["no_landlock"], "--landlock off");
     let output = convoy(&["status", site.to_str().unwrap()]);
     assert!(
-        text(&output.stdout).contains("all files of its user may be used: --landlock off"),
+        text(&output.stdout).contains("file access is not limited: --landlock off"),
         "{}",
         text(&output.stdout)
     );

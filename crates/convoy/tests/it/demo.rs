@@ -413,7 +413,7 @@ fn two_at_once_do_not_meet_and_keep_stays_until_told_to_stop() {
     }
     no_state_is_left(&folder);
     let again = convoy(&["demo", "--stop", "--out", folder.to_str().unwrap()]);
-    assert!(text(&again.stderr).contains("none runs"), "{}", text(&again.stderr));
+    assert!(text(&again.stderr).contains("no demonstration runs with"), "{}", text(&again.stderr));
 
     // As `kill -9` leaves it: a namespace of a process that is gone.
     let mut gone = Command::new("true").spawn().unwrap();
@@ -468,7 +468,7 @@ fn without_namespaces_both_gateways_run_in_one_process() {
         let output = command.output().unwrap();
         let object = good(&output, "in-memory");
         files_are_left(&object, protocol);
-        assert!(text(&output.stderr).contains("no network namespaces here"));
+        assert!(text(&output.stderr).contains("cannot make network namespaces"));
         no_state_is_left(&out);
     }
 }

@@ -504,7 +504,7 @@ fn a_gateway_whose_interface_is_gone_ends() {
     let mut gateway = Gateway::start(&namespace, &site('a', folder.path(), "af_packet"));
     ip(&namespace, "link del wire");
     assert_eq!(gateway.wait().code(), Some(1), "{}", gateway.log());
-    assert!(gateway.log().contains("interface wire is gone"), "{}", gateway.log());
+    assert!(gateway.log().contains("interface wire was removed"), "{}", gateway.log());
     assert!(!ip(&namespace, "rule").contains("blackhole"), "what was changed is taken back");
 }
 
@@ -540,7 +540,7 @@ fn knows_its_addresses(backend: &str) {
     assert!(said.contains("198.51.100.13 is not an address of this host"), "{said}");
 
     let lost =
-        "198.51.100.12, the local address of SA 'one-out', is no address of this host any more";
+        "198.51.100.12, the local address of SA 'one-out', is not an address of this host any more";
     let until = |is_wrong: bool| {
         let begun = Instant::now();
         while status(&sites[1])["health"].to_string().contains(lost) != is_wrong {
@@ -553,7 +553,7 @@ fn knows_its_addresses(backend: &str) {
     assert!(b.log().contains(lost), "{}", b.log());
     ip(&lab.b.gateway, "address add 198.51.100.12/32 dev lo");
     until(false);
-    assert!(b.log().contains("is here again"), "{}", b.log());
+    assert!(b.log().contains("is an address of this host again"), "{}", b.log());
     assert!(all_answered(&lab.a.host, far, 5), "{}\n{}", a.log(), b.log());
     assert!(a.terminate().success() && b.terminate().success());
 }
@@ -582,7 +582,7 @@ fn an_address_that_no_sa_has_any_more_is_not_missed() {
     let reload = convoy(&["reload", site.to_str().unwrap()]);
     assert!(reload.status.success(), "{}", text(&reload.stderr));
     assert!(!health().contains("198.51.100.13"), "{}", health());
-    assert!(!b.log().contains("is here again"), "{}", b.log());
+    assert!(!b.log().contains("is an address of this host again"), "{}", b.log());
 }
 
 /// The kernel lets nobody have an address of IPv6 before it has asked for others that do.

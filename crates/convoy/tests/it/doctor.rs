@@ -68,6 +68,32 @@ fn routes_past_the_gateway_are_problems_with_what_would_be_right() {
     }
 }
 
+/// Without a site file it looks at the gateway that runs, not at a host for IKE daemons.
+#[test]
+fn without_a_file_it_looks_at_the_gateway_that_runs() {
+    let folder = folder();
+    // Its own /run: gateways of other tests are not to be found.
+    let script = format!(
+        "set -e; {HOST}
+        mount -t tmpfs none /run
+        \"$0\" run left.toml > ready 2> log & gateway=$!
+        for i in $(seq 200); do grep -q ready ready && break; sleep 0.1; done
+        \"$0\" doctor left.toml > named || true
+        (cd / && \"$0\" doctor) > found || true
+        kill $gateway; wait $gateway || true"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c", &script, CONVOY]).current_dir(folder.path());
+    if !command.output().unwrap().status.success() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: cannot make namespaces here");
+        return;
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("ready").contains("ready"), "{}", read("log"));
+    assert!(read("named").contains("routes: "), "{}", read("named"));
+    assert_eq!(read("found"), read("named"));
+}
+
 #[test]
 fn interfaces_that_share_the_device_of_the_wire_are_told() {
     let folder = folder();
@@ -112,7 +138,10 @@ time.sleep(60)' > port & trap 'kill $!' EXIT
     let ports = said(&held, "UDP ports");
     assert_eq!(ports.len(), 2);
     assert_eq!(ports[0].1, "500 is free");
-    assert!(ports[1].0 == "problem" && ports[1].1.contains("4500 is held by python3"), "{ports:?}");
+    assert!(
+        ports[1].0 == "problem" && ports[1].1.contains("4500 is in use by python3"),
+        "{ports:?}"
+    );
     assert_eq!(held.status.code(), Some(1));
 }
 
@@ -149,7 +178,7 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
             n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done; }
         \"$0\" run d.toml 2> log & gateway=$!
         trap 'kill $gateway; wait $gateway' EXIT
-        until_told 'stay closed'
+        until_told 'stay blocked'
         n=0; until \"$0\" status d.toml > /dev/null 2>&1 || test $? -lt 3; do
             n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done
         ip route add 10.2.0.0/24 via 192.0.2.254 table 77
@@ -158,8 +187,8 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
         \"$0\" status d.toml | grep -q 'ip rule 100 leads' || exit 8
         ip route add 10.7.0.0/24 via 192.0.2.254
         ip rule del priority 100
-        until_told 'put right: ip rule 100 leads'
-        test \"$(grep -v 'put right' log | grep -c 'ip rule 100 leads')\" = 1 || exit 7
+        until_told 'resolved: ip rule 100 leads'
+        test \"$(grep -v 'resolved: ' log | grep -c 'ip rule 100 leads')\" = 1 || exit 7
         exit 5";
     let Some(told) = doctor(folder.path(), illness) else { return };
     assert_eq!(told.status.code(), Some(5), "{}", String::from_utf8_lossy(&told.stderr));

@@ -243,7 +243,7 @@ fn a_socket_that_another_user_serves_is_refused_before_the_command_runs() {
     let process = format!(" is served by process {} (", std::process::id());
     assert!(
         said.contains(&process)
-            && said.contains(" of user 65534, which is told nothing: right is "),
+            && said.contains(" of user 65534, and nothing was sent to it: use a gateway of "),
         "{said}"
     );
 }

@@ -32,28 +32,33 @@ const KEYS: [[u8; 20]; 2] = [*b"from a to b, secret!", *b"from b to a, secret!"]
 const SPIS: [u32; 2] = [0x1001, 0x1002];
 
 /// Two gateways that keep what they are told in memory.
-struct World {
-    gateways: [Option<Gateway>; 2],
-    lab: Topology,
+pub(crate) struct World {
+    pub(crate) gateways: [Option<Gateway>; 2],
+    pub(crate) lab: Topology,
     disk: TempDir,
     memory: TempDir,
 }
 
 impl World {
     fn start() -> Option<Self> {
+        Self::start_on(&TopologyConfig::default())
+    }
+
+    /// With such links.
+    pub(crate) fn start_on(config: &TopologyConfig) -> Option<Self> {
         if !can_make_namespaces() {
             return None;
         }
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         let disk = tempfile::tempdir().unwrap();
-        let config = TopologyConfig { named: false, ..TopologyConfig::default() };
+        let config = TopologyConfig { named: false, ..config.clone() };
         let lab = Topology::build(&config).unwrap();
         let mut world = Self { gateways: [None, None], lab, disk, memory };
         (0..2).for_each(|side| world.start_gateway(side));
         Some(world)
     }
 
-    fn folder(&self, side: usize) -> PathBuf {
+    pub(crate) fn folder(&self, side: usize) -> PathBuf {
         self.disk.path().join(["a", "b"][side])
     }
 
@@ -109,7 +114,7 @@ impl World {
     }
 
     /// As `ip xfrm` makes a tunnel.
-    fn make_tunnel(&self, side: usize) {
+    pub(crate) fn make_tunnel(&self, side: usize) {
         let (near, far) = (self.site(side), self.site(1 - side));
         let wire = |site: &Site| site.wire_address(Family::V4).to_string();
         let ends = [wire(near), wire(far)];
@@ -485,7 +490,7 @@ fn interfaces_that_are_named_no_more_go_and_those_of_others_stay() {
         assert!(now.contains(name), "{name} is gone: {now:?}");
     }
     let log = world.gateways[0].as_ref().unwrap().log();
-    assert!(log.contains("names interface ipsec1 no more"), "{log}");
+    assert!(log.contains("removed interface ipsec1 and the routes into it"), "{log}");
     assert!(!log.contains("open0"), "{log}");
 }
 
@@ -703,7 +708,7 @@ fn a_udp_port_that_somebody_holds_does_not_stop_native_esp() {
     stream.wait(10, log);
     let site = world.folder(0).join("site.toml");
     let reasons = || crate::common::status(&site)["health"]["reasons"].to_string();
-    assert!(reasons().contains("UDP port 0.0.0.0:4500 is held by"), "{}", reasons());
+    assert!(reasons().contains("UDP port 0.0.0.0:4500 is in use by"), "{}", reasons());
 
     drop(squatter);
     let until = Instant::now() + PATIENCE;

@@ -218,7 +218,7 @@ fn a_broken_site_file_is_refused_by_reload_and_changes_nothing() {
     let output = convoy(&["reload", socket.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("a.toml:3"), "{}", text(&output.stderr));
-    assert!(a.log().contains("not reloaded, nothing changed"), "{}", a.log());
+    assert!(a.log().contains("the site file was not reloaded, and nothing changed"), "{}", a.log());
     assert_eq!(pings(&lab, Family::V4, 56), (5, 5));
     assert!(a.terminate().success());
 }
@@ -281,7 +281,7 @@ fn sigterm_drains_ends_with_0_and_leaves_nothing_behind() {
         assert!(b.terminate().success());
     }
     let log = fs::read_to_string(folder.path().join("a.log")).unwrap();
-    assert!(!log.contains("lost at the end") && !log.contains("panicked"), "{log}");
+    assert!(!log.contains("under way at the end") && !log.contains("panicked"), "{log}");
 }
 
 #[test]
@@ -548,7 +548,7 @@ fn metrics_that_cannot_be_served_yet_stop_no_gateway() {
     let health = status(&site)["health"].clone();
     assert_eq!(health["level"], "warning", "{health:#}");
     let reason = health["reasons"][0].as_str().unwrap();
-    let held = "metrics are not served: TCP port 127.0.0.9:9464 is held by";
+    let held = "metrics are not served: TCP port 127.0.0.9:9464 is in use by";
     assert!(reason.starts_with(held) && reason.contains("uid 65534"), "{reason}");
     assert!(reason.contains(&format!("process {} (", std::process::id())), "{reason}");
     assert!(a.log().contains(reason), "{}", a.log());
@@ -583,8 +583,7 @@ fn a_udp_port_that_somebody_holds_stops_no_gateway() {
     let a = Gateway::start(&lab.a.gateway, &site);
     let b = Gateway::start(&lab.b.gateway, &site_b);
     let reasons = || status(&site)["health"]["reasons"].clone();
-    let held =
-        "packets of SAs with UDP encapsulation are dropped: UDP port 198.51.100.1:4500 is held by";
+    let held = "packets of SAs with UDP encapsulation are dropped: UDP port 198.51.100.1:4500 is in use by";
     let reason = reasons()[0].as_str().unwrap().to_owned();
     assert!(reason.starts_with(held) && reason.contains("uid 65534"), "{reason}");
     assert_eq!(status(&site)["health"]["level"], "warning");
@@ -599,7 +598,7 @@ fn a_udp_port_that_somebody_holds_stops_no_gateway() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(pings(&lab, Family::V4, 56), (5, 5), "{:#}", status(&site));
-    assert!(a.log().contains("UDP port 198.51.100.1:4500 could be had"), "{}", a.log());
+    assert!(a.log().contains("UDP port 198.51.100.1:4500 is open"), "{}", a.log());
     assert!(a.terminate().success());
     assert!(b.terminate().success());
 }

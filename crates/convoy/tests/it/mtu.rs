@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, ip, site_of, status};
 use crate::direct::complaint;
+use crate::keep::World;
 use convoy_lab::traffic::{Direction, Ping, PingProblem, Rate, UdpPaced, Watch};
-use convoy_lab::{Family, HOST_LINK, Topology, TopologyConfig};
+use convoy_lab::{Family, HOST_LINK, Namespace, Topology, TopologyConfig};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Bytes of an IPv4 header and that of an echo.
@@ -143,7 +144,7 @@ fn follows(backend: &str) {
         b.log(),
         counters().collect::<Vec<_>>().join("\n")
     );
-    assert!(a.log().contains("packets to the peers may have 1500 bytes now, not 1330"));
+    assert!(a.log().contains("path MTU to the peers changed from 1330 to 1500 bytes"));
     assert!(a.terminate().success() && b.terminate().success());
 }
 
@@ -194,8 +195,8 @@ fn an_mtu_beyond_all_frames_is_followed_as_far_as_there_is_room_and_the_log_says
     let a = Gateway::start(&lab.a.gateway, &site);
     ip(&lab.b.gateway, "link set wire mtu 9000");
     ip(&lab.a.gateway, "link set wire mtu 9000");
-    wait_for_log(&a, "interface wire takes packets of 9000 bytes now, but there is room for");
-    wait_for_log(&a, "the way to the peers takes packets of 9000 bytes");
+    wait_for_log(&a, "MTU of interface wire is 9000 bytes now, but the gateway's frames hold");
+    wait_for_log(&a, "path MTU to the peers is 9000 bytes");
     let sas = status(&site)["sas"].as_array().unwrap().clone();
     let mtu = sas.iter().find_map(|sa| sa["path_mtu"].as_u64()).unwrap();
     assert!((1501..9000).contains(&mtu), "{mtu}");
@@ -221,7 +222,53 @@ fn an_mtu_beyond_what_xdp_sockets_get_from_the_driver_is_said() {
     let site = site_of(&Plan::simple(), 'a', folder.path(), "af_xdp");
     let a = Gateway::start(&lab.a.gateway, &site);
     ip(&lab.a.gateway, "link set wire mtu 3600");
-    wait_for_log(&a, "wire takes packets of 3600 bytes now, but there is room for 3506");
+    wait_for_log(&a, "wire is 3600 bytes now, but the gateway's frames hold 3506");
+}
+
+/// Waits until an interface takes packets of so many bytes.
+fn wait_for_link(gateway: &Gateway, namespace: &Namespace, link: &str, mtu: u32) {
+    let begun = Instant::now();
+    let show = || ip(namespace, &format!("link show {link}"));
+    while !show().contains(&format!(" mtu {mtu} ")) {
+        assert!(begun.elapsed() < PATIENCE, "{mtu}: {}{}", show(), gateway.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn sas_of_daemons_follow_the_routes_to_their_peers() {
+    let config = TopologyConfig { wire_mtu: 9000, lan_mtu: 9000, ..TopologyConfig::default() };
+    let Some(world) = World::start_on(&config) else { return };
+    let sides = [&world.lab.a, &world.lab.b];
+    (0..2).for_each(|side| world.make_tunnel(side));
+    let gateways = || world.gateways.iter().flatten();
+    let follow = |wire: u64, plain: u32| {
+        for ((number, side), gateway) in sides.iter().enumerate().zip(gateways()) {
+            wait_for(&world.folder(number).join("site.toml"), wire, gateway);
+            wait_for_link(gateway, &side.gateway, "convoy0", plain);
+        }
+    };
+    follow(9000, 8946);
+    assert_eq!(largest(&world.lab, 2000), Ok(()));
+    assert_eq!(largest(&world.lab, 9000), Err(8946));
+    // What the operator says of a route counts, without an interface that changes.
+    let on_routes = |change: &str| {
+        for (near, far) in [(sides[0], sides[1]), (sides[1], sides[0])] {
+            ip(
+                &near.gateway,
+                &format!("route {change}")
+                    .replace("PEER", &far.wire_address(Family::V4).to_string()),
+            );
+        }
+    };
+    on_routes("add PEER/32 dev wire mtu 1300");
+    follow(1300, 1246);
+    assert_eq!(largest(&world.lab, 1300), Err(1246));
+    on_routes("del PEER/32");
+    follow(9000, 8946);
+    sides.iter().for_each(|side| drop(ip(&side.gateway, "link set wire mtu 1400")));
+    follow(1400, 1346);
+    assert_eq!(largest(&world.lab, 1346), Ok(()));
 }
 
 /// A TUN interface that cannot be widened now can be later.
@@ -240,13 +287,7 @@ fn the_tun_interface_follows_as_soon_as_it_can() {
         ip(&lab.a.gateway, &format!("link set {from} name {to}"));
         ip(&lab.a.gateway, &format!("link set {to} up"));
     };
-    let wait_for_tun = |mtu: u32| {
-        let begun = Instant::now();
-        while !ip(&lab.a.gateway, "link show tun0").contains(&format!(" mtu {mtu} ")) {
-            assert!(begun.elapsed() < PATIENCE, "{mtu}\n{}", a.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
+    let wait_for_tun = |mtu| wait_for_link(&a, &lab.a.gateway, "tun0", mtu);
     wait_for_tun(1446);
     rename("tun0", "aside");
     ip(&lab.a.gateway, "link set wire mtu 1400");
@@ -310,7 +351,7 @@ fn what_the_kernel_was_told_of_a_path_is_not_what_sas_begin_with() {
     ip(&lab.a.gateway, "link set wire mtu 1400");
     wait_for(&site, 1400, &a);
     assert!(is_deceived());
-    assert!(!a.log().contains("may have 560 bytes"), "{}", a.log());
+    assert!(!a.log().contains("to 560 bytes"), "{}", a.log());
     // A gateway that starts now is not deceived either.
     assert!(a.terminate().success());
     let again = Gateway::start(&lab.a.gateway, &site);

@@ -135,7 +135,7 @@ fn a_gateway_for_daemons_runs_with_what_its_unit_leaves_it() {
     let gateway = for_daemons_by(&lab, folder.path(), sandboxed(folder.path()));
     assert_narrow(&gateway, ALWAYS | FOR_DAEMONS, CapabilitySet::empty());
     assert_eq!(children(gateway.pid()).len(), 0, "{}", gateway.log());
-    assert!(!gateway.log().contains("cannot be shared"), "{}", gateway.log());
+    assert!(!gateway.log().contains("cannot share UDP sockets"), "{}", gateway.log());
     let confinement = &status(&site)["confinement"];
     assert_eq!(
         confinement["landlock"].as_u64(),
@@ -350,7 +350,11 @@ fn share_with_another_user(folder: &Path, start: impl FnOnce(&Topology) -> Gatew
     input.write_all(b"\n").unwrap();
     let owner = lines.next().map(Result::unwrap);
     assert_eq!(owner.as_deref(), Some("0"), "{}", gateway.log());
-    assert!(gateway.log().contains("shares UDP 0.0.0.0:4500"), "{}", gateway.log());
+    assert!(
+        gateway.log().contains("shares its UDP socket 0.0.0.0:4500 with the gateway"),
+        "{}",
+        gateway.log()
+    );
     drop(input);
     assert!(daemon.wait().unwrap().success());
     assert!(gateway.terminate().success());

@@ -102,20 +102,21 @@ fn a_passive_node_sends_nothing_and_needs_no_rekey_when_the_address_comes() {
     let node = Node::start();
     node.make_sa(PEER, SHARED, 0x101);
     node.make_sa(SHARED, PEER, 0x201);
-    node.wait_for("directions", |told| told.contains("no policy says which way"));
+    node.wait_for("directions", |told| told.contains("no policy names it"));
     let template = format!("tmpl src {SHARED} dst {PEER} proto esp reqid 1 mode tunnel");
     node.ip_xfrm(&format!("policy add src 10.1.0.0/24 dst 10.2.0.0/24 dir out {template}"));
     node.wait_for("the source", |told| {
-        told.contains("198.51.100.9 is no address of this host") && !told.contains("which way")
+        told.contains("198.51.100.9 is not an address of this host")
+            && !told.contains("no policy names it")
     });
     assert_eq!(node.send(), 0);
     let drops = status(&node.site)["drops"].to_string();
     assert!(drops.contains("source-absent"), "{drops}");
     ip(&node.namespace, &format!("address add {SHARED}/24 dev wire"));
-    node.wait_for("the address", |told| !told.contains("198.51.100.9 is no address"));
+    node.wait_for("the address", |told| !told.contains("198.51.100.9 is not an address"));
     assert!(node.send() > 0);
     ip(&node.namespace, &format!("address del {SHARED}/24 dev wire"));
-    node.wait_for("no address", |told| told.contains("198.51.100.9 is no address"));
+    node.wait_for("no address", |told| told.contains("198.51.100.9 is not an address"));
     let sent = node.send();
     assert_eq!(node.send(), sent, "and nothing is sent again");
 }

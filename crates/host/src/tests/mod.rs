@@ -174,11 +174,11 @@ fn everything_is_applied_and_taken_back() {
         let to: IpAddr = "192.0.2.9".parse().unwrap();
         let found = network.route_to(to, None).unwrap();
         assert_eq!((found.link.as_str(), found.local), ("va", false));
-        assert_eq!(network.mtu_to(to).unwrap(), 1300);
+        assert_eq!(network.mtu_to(to, RouteBy::default()).unwrap(), 1300);
         assert_eq!(found.source, Some("198.51.100.1".parse().unwrap()));
         let to: IpAddr = "2001:db8:2::9".parse().unwrap();
         assert_eq!(network.route_to(to, None).unwrap().link_index, link.index);
-        assert_eq!(network.mtu_to(to).unwrap(), 1400);
+        assert_eq!(network.mtu_to(to, RouteBy::default()).unwrap(), 1400);
         assert!(network.route_to("198.51.100.1".parse().unwrap(), None).unwrap().local);
         let tables = |r: &&RouteEntry| r.to == net("192.0.2.0/24") && r.metric == 50;
         assert_eq!(network.routes().unwrap().iter().filter(tables).count(), 2);
@@ -211,8 +211,12 @@ fn of_several_next_hops_the_narrowest_counts() {
             let done = std::process::Command::new("ip").args(words.split(' ')).status().unwrap();
             assert!(done.success(), "ip {words}");
             let mut network = Network::open().unwrap();
-            assert_eq!(network.mtu_to(to.parse().unwrap()).unwrap(), 1400, "{to}");
-            network.mtu_to("192.0.2.8".parse().unwrap()).unwrap_err();
+            assert_eq!(
+                network.mtu_to(to.parse().unwrap(), RouteBy::default()).unwrap(),
+                1400,
+                "{to}"
+            );
+            network.mtu_to("192.0.2.8".parse().unwrap(), RouteBy::default()).unwrap_err();
         }
     });
 }
@@ -334,8 +338,8 @@ fn what_someone_else_changed_since_is_left_alone_and_reported() {
         let error = applied.take_back().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "not everything was taken back; could not undo \"set the MTU of interface va to 1400 \
-             bytes\": changed by someone else since, to 1300"
+            "not all changes were undone; could not undo \"set the MTU of interface va to 1400 \
+             bytes\": changed by another process since, to 1300"
         );
         drop(other);
     });
@@ -393,7 +397,7 @@ fn a_missing_namespace_and_a_wrong_file_are_told_apart() {
     let error = Netns::open("no-such-namespace").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot open network namespace /run/netns/no-such-namespace: there is none of that name"
+        "cannot open network namespace /run/netns/no-such-namespace: there is no namespace of that name"
     );
     let error = Netns::open("/proc/self/status").unwrap().enter().unwrap_err();
     assert!(error.to_string().ends_with("the file is no network namespace"), "{error}");

@@ -92,7 +92,7 @@ fn open_fragmenting(config: &Config) -> Result<Socket, IoError> {
     prepare(&socket, &config.options, false)?;
     let fd = socket.as_fd();
     set_int(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 0)
-        .map_err(IoError::setup("keep the sending socket from hearing of errors"))?;
+        .map_err(IoError::setup("turn off error messages of the sending socket"))?;
     Ok(socket)
 }
 

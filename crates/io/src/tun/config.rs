@@ -125,7 +125,7 @@ pub fn remove(name: &str) -> Result<(), IoError> {
 
 fn keep(queue: &File, stays: bool) -> Result<(), IoError> {
     sys::tun_set_persist(queue.as_fd(), stays)
-        .map_err(IoError::setup("say whether the tun device stays"))
+        .map_err(IoError::setup("set whether the tun device outlives its descriptors"))
 }
 
 /// A queue, and what its device is called.

@@ -17,7 +17,7 @@ use super::config::{Named, attach, open_queue};
 use crate::{IoError, sys};
 
 /// Step that fails when another process joins every device while it is made.
-pub const JOINED: &str = "make a tun device that nobody joins";
+pub const JOINED: &str = "make a tun device that no other process attaches to";
 /// Number of times that a device is made anew that another process joined.
 const ATTEMPTS: usize = 100;
 
@@ -101,7 +101,9 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
             return Ok(made);
         }
         // Ours would not be its last queue, so it would stay.
-        network.delete(index).map_err(refused("delete a tun device that somebody joined"))?;
+        network
+            .delete(index)
+            .map_err(refused("delete a tun device that another process attached to"))?;
     }
     Err(IoError::Setup { step: JOINED, source: Error::from(ErrorKind::ResourceBusy) })
 }
@@ -125,7 +127,7 @@ pub(super) fn have_alone(name: &sys::DeviceName, queues: u16) -> Result<(), IoEr
         thread::sleep(BETWEEN);
     }
     let source = Error::from(ErrorKind::ResourceBusy);
-    Err(IoError::Setup { step: "have the tun device alone", source })
+    Err(IoError::Setup { step: "attach to the tun device exclusively", source })
 }
 
 fn is_ours(state: &TunState, queues: u16) -> bool {

@@ -147,7 +147,7 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
     // From here on frames come; the sockets are bound.
     for (queue, socket) in (0..).zip(&sockets) {
         sys::set_socket(map.as_fd(), queue, socket.as_fd())
-            .map_err(IoError::setup("lead frames to an xdp socket"))?;
+            .map_err(IoError::setup("steer frames to an xdp socket"))?;
     }
     let mut shares: Vec<Vec<Queue>> = (0..workers).map(|_| Vec::new()).collect();
     for (n, socket) in sockets.into_iter().enumerate() {

@@ -14,7 +14,7 @@ use convoy_io::{IoError, Port, PortCounters, mem};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::WorkerId;
-use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::snapshot::{Published, Snapshot, Writer};
 use convoy_ipsec::suite::EspSuite;
 use convoy_packet::{Arena, Burst, Pool};
 use convoy_runtime::{
@@ -267,6 +267,35 @@ fn one_sa_over_several_cores_keeps_its_order_and_loses_nothing() {
     }
 }
 
+/// A request over the XFRM socket was kept waiting until a worker had woken.
+#[test]
+fn a_worker_that_rests_keeps_nobody_waiting() {
+    let arena = arena(1024);
+    let mut writer = Writer::new(Snapshot::default());
+    let ports = cable(1, &WAITING).ports_a;
+    let threads = ThreadConfig::default();
+    let runtime =
+        Runtime::start(&surroundings(arena), &threads, ports, writer.published(), |_| {}).unwrap();
+    let stats = runtime.stats()[0].clone();
+    let until = Instant::now() + LIMIT;
+    // Nobody wakes it: it looks around by itself now and then, and may do so just then.
+    loop {
+        let generation = writer.publish(Snapshot::default());
+        let is_seen = stats.has_seen(generation);
+        if is_seen && stats.generation() < generation {
+            break;
+        }
+        assert!(Instant::now() < until, "it is seen only when the worker has woken");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let last = writer.publish(Snapshot::default());
+    runtime.wake();
+    while stats.generation() < last {
+        assert!(Instant::now() < until, "it does not take what was published");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_pool_needs_threads_and_processors_that_exist() {
     assert!(matches!(CryptoPool::start(&[]), Err(PoolError::NoThreads)));
@@ -403,7 +432,7 @@ fn an_impossible_processor_stops_the_start() {
     let error = Runtime::start(&surroundings(arena), &threads, ports, &published, |_| {});
     assert_eq!(
         error.unwrap_err().to_string(),
-        "worker 0: processor 1000000 cannot exist on this system"
+        "worker 0: processor number 1000000 is too large for this system"
     );
 }
 

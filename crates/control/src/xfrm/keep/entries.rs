@@ -39,14 +39,19 @@ impl Keep {
             return self.remove(Kind::Closed, 0);
         }
         if let Err(error) = self.journal.put(Kind::Closed, 0, &[]) {
-            tracing::error!("the state folder cannot be written: {error}");
+            tracing::error!(
+                "cannot record in the state folder of [xfrm] that networks stay blocked: {error}"
+            );
         }
     }
 
     /// Removes an entry. It leaves room behind, so that this fails only with the file itself.
     pub(in crate::xfrm) fn remove(&mut self, kind: Kind, id: u64) {
         if let Err(error) = self.journal.remove(kind, id) {
-            tracing::error!("{kind:?} {id} comes back when the gateway starts again: {error}");
+            tracing::error!(
+                "cannot remove {kind} {id} from the state folder of [xfrm], and the next start restores it: \
+                 {error}"
+            );
         }
     }
 }

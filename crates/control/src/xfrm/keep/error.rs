@@ -19,7 +19,9 @@ pub enum KeepError {
     #[error("{} is no folder of the gateway's user: remove it, or name another one as `state` of [xfrm]", .0.display())]
     NotOurs(PathBuf),
     /// Other users can read it, and something is in it that no gateway made.
-    #[error("{} is open to other users and holds {name}, which is no gateway's, so it is not closed to them: name a folder of the gateway's own as `state` of [xfrm], a new or an empty one", .path.display())]
+    #[error(
+        "{} is open to other users, and its mode is not changed because it contains {name}, which is not a \
+         file of a gateway: name a new or empty folder for the gateway alone as `state` of [xfrm]", .path.display())]
     OfOthers {
         /// The folder.
         path: PathBuf,

@@ -6,6 +6,7 @@
 //! its bytes are wiped; when more is blank than not, all is written anew.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::io;
 
 use sha2::{Digest as _, Sha256};
@@ -36,6 +37,16 @@ pub(in crate::xfrm) enum Kind {
     Policy = 3,
     /// Networks that lives before closed, and this one has no policies for, stay closed.
     Closed = 4,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sa => "SA",
+            Self::Policy => "policy",
+            Self::Closed => "note on blocked networks",
+        })
+    }
 }
 
 impl Kind {
@@ -257,7 +268,9 @@ impl Journal {
         let old = self.entries.insert((kind, id), place);
         if let Err(error) = self.tidy(old) {
             // What came later counts, whatever is left of what was before.
-            tracing::error!("what went is not wiped in the state folder yet: {error}");
+            tracing::error!(
+                "cannot wipe a removed record from the state folder of [xfrm]: {error}"
+            );
         }
         Ok(())
     }

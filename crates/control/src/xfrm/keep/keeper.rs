@@ -67,7 +67,9 @@ impl Keeper {
     pub(in crate::xfrm) fn retire(&self, kept: Kept) {
         if let Err(error) = self.0.shared.lock().numbers.retire(kept) {
             // What was written last bounds its numbers as well.
-            tracing::error!("state of SAs in memory: {error}");
+            tracing::error!(
+                "cannot write the last sequence numbers of a removed SA to the state folder of [xfrm]: {error}"
+            );
         }
     }
 
@@ -133,10 +135,12 @@ impl Shared {
             let failure = outcome.err().map(|error| convoy_host::describe_io(&error));
             match (&state.failure, &failure) {
                 (None, Some(error)) => tracing::error!(
-                    "numbers of SAs cannot be written, and packets are dropped when those granted are \
-                     used: {error}"
+                    "cannot write the sequence numbers of SAs to the state folder of [xfrm], and packets are \
+                     dropped once the leased numbers are used up: {error}"
                 ),
-                (Some(_), None) => tracing::info!("numbers of SAs can be written again"),
+                (Some(_), None) => tracing::info!(
+                    "sequence numbers of SAs are written to the state folder of [xfrm] again"
+                ),
                 _ => {}
             }
             state.failure = failure;

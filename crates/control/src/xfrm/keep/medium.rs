@@ -117,5 +117,5 @@ impl Medium for Leaf {
 
 /// Folder or file is not the one it was: nothing is kept any more. The text says what to do.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}: start the gateway anew, and have IKE daemons make new SAs")]
+#[error("{0}: restart the gateway, and make IKE daemons negotiate new SAs")]
 struct Lost(Difference);

@@ -238,7 +238,7 @@ impl Folder {
             Ok(words) => Ok(Some(words)),
             Err(error) => {
                 tracing::warn!(
-                    "{}: {error}; some packets are refused after a crash",
+                    "cannot map {}: {error}; after a crash some packets from peers are refused",
                     path.display()
                 );
                 self.held.remove(EDGES).map_err(failed("cannot remove", &path))?;

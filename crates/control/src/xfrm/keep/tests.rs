@@ -220,7 +220,7 @@ fn a_folder_that_is_emptied_or_replaced_takes_nothing_more_and_it_is_said() {
         admit().unwrap();
         damage(&path);
         let error = admit().unwrap_err().to_string();
-        assert!(error.contains(text) && error.contains("start the gateway anew"), "{error}");
+        assert!(error.contains(text) && error.contains("restart the gateway"), "{error}");
         // The thread that writes numbers finds it by itself, and stays with it.
         while keep.keeper.failure().is_none() {
             std::thread::yield_now();

@@ -62,8 +62,8 @@ impl Edges {
             }
             Err(error) => {
                 tracing::warn!(
-                    "how far SAs received is kept with a margin from now on, and some packets are \
-                     refused after a crash: {error}"
+                    "the replay windows of SAs are recorded with a margin from now on, and after a crash some \
+                     packets from peers are refused: {error}"
                 );
                 self.0 = None;
             }

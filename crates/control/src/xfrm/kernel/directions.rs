@@ -137,7 +137,7 @@ impl Kernel {
         if let Some(placed) = &mut found.placed {
             self.plane.confirm(placed);
         }
-        tracing::info!("{} receives", describe(&found.sa));
+        tracing::info!("{} is inbound", describe(&found.sa));
         self.note_beside(number);
     }
 
@@ -157,7 +157,7 @@ impl Kernel {
         let mut sa = found.sa;
         // The database takes over what the SA did before.
         sa.state.usage = Some(sa.info.usage);
-        let checked = self.plane.check(&sa, course);
+        let checked = self.check(&sa, course);
         let (what, lost) = (describe(&sa), expiry(&sa, true));
         let again = checked.and_then(|checked| {
             let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;
@@ -166,11 +166,13 @@ impl Kernel {
         match again {
             Ok(number) => {
                 self.note_beside(number);
-                tracing::info!("{what} sends");
+                tracing::info!("{what} is outbound");
                 None
             }
             Err(refusal) => {
-                tracing::error!("{what} cannot send, and is gone: {refusal}");
+                tracing::error!(
+                    "{what} is outbound, cannot be installed so, and was removed: {refusal}"
+                );
                 lost
             }
         }
@@ -185,8 +187,8 @@ impl Kernel {
             count => format!(" ({} other SAs likewise)", count - 1),
         };
         Some(format!(
-            "{}: neither {source} nor {destination} is an address of this host, and no policy says which way its \
-             packets go; it receives until the address comes{others}",
+            "direction of {} is not known: neither {source} nor {destination} is an address of this host, and \
+             no policy names it; it is inbound until the address is added{others}",
             describe(&first.sa)
         ))
     }

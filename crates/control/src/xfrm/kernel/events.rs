@@ -44,6 +44,7 @@ impl Kernel {
 
     /// Ends larval SAs whose time is over, and returns the events of it. To be called about once a second.
     pub fn tick(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
+        self.log.tell_folded();
         // Daemons set it: IKE may wait for a person who types a password.
         self.associations.set_larval_seconds(self.host.larval_seconds());
         let ended = self.associations.expire_larval(at.unix());
@@ -69,7 +70,10 @@ impl Kernel {
         if let Some(placed) = &found.placed {
             refresh(&mut found.sa, placed, at);
         }
-        tracing::info!("{} reached a soft limit", describe(&found.sa));
+        tracing::info!(
+            "{} reached a soft limit; IKE daemons are told to replace it",
+            describe(&found.sa)
+        );
         expiry(&found.sa, false)
             .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))
     }
@@ -82,7 +86,7 @@ impl Kernel {
             refresh(&mut gone.sa, placed, at);
         }
         self.let_go_of_sas(std::slice::from_ref(&gone), writer);
-        tracing::info!("{} reached a hard limit and is gone", describe(&gone.sa));
+        tracing::info!("{} reached a hard limit and was removed", describe(&gone.sa));
         expiry(&gone.sa, true)
             .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))
     }
@@ -106,7 +110,10 @@ impl Kernel {
         let others = convoy_xfrm::Others::default();
         let mapping = Mapping { sa: found.sa.key(), reqid: info.reqid, old, new: from, others };
         if found.mapped.replace((from, at.unix())).is_none_or(|(before, _)| before != from) {
-            tracing::info!("packets of {} come from {from}, not {old}", describe(&found.sa));
+            tracing::info!(
+                "packets of {} now come from {from} instead of {old}; IKE daemons are told",
+                describe(&found.sa)
+            );
         }
         let message = Reply::Mapping(Box::new(mapping)).build(TO_ALL);
         message.map_or(Told::Nothing, |message| Told::Daemons(Group::Mapping, message))
@@ -170,7 +177,10 @@ impl Kernel {
         if self.associations.want(larval).is_err() {
             return Told::Nothing;
         }
-        tracing::info!("a packet from {from} to {to} wants an SA (reqid {})", info.reqid);
+        tracing::info!(
+            "a packet from {from} to {to} needs an SA (reqid {}); IKE daemons are asked for one",
+            info.reqid
+        );
         let message = Reply::Acquire(Box::new(acquire)).build(TO_ALL);
         message.map_or(Told::Nothing, |message| Told::Daemons(Group::Acquire, message))
     }

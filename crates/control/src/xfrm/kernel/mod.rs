@@ -16,10 +16,13 @@ mod fault_tests;
 mod interface_tests;
 #[cfg(test)]
 mod keep_tests;
+#[cfg(test)]
+mod path_tests;
 mod policies;
 #[cfg(test)]
 mod policy_tests;
 mod questions;
+mod request_log;
 mod restore;
 mod sas;
 mod seen;
@@ -39,14 +42,17 @@ use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::{Published, Writer};
 use convoy_wire::Prefix;
-use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Request};
+use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Request, Sa};
 
+use self::request_log::RequestLog;
 use super::keep::Keep;
-use super::plane::{Plane, Setting};
+pub use super::plane::PathChange;
+use super::plane::{Checked, Course, Plane, Setting};
 use super::{Answer, Associations, Client, Insertion, LARVAL_SECONDS, Moment, Policies};
 use crate::site::WorkerRule;
 
 pub use events::Told;
+pub use request_log::Refused;
 pub use restore::Restored;
 pub use seen::Wanted;
 
@@ -57,6 +63,12 @@ pub trait Host: Send {
 
     /// The address that this host's packets to another one have.
     fn source_for(&self, destination: IpAddr) -> Option<IpAddr>;
+
+    /// Largest packet in bytes that the host's routes take from one address to another, as far as this gateway has
+    /// room for it; `None` where no route leads there, and where a site file says how large packets are.
+    fn mtu_between(&self, _source: IpAddr, _destination: IpAddr) -> Option<u16> {
+        None
+    }
 
     /// Seconds that larval SAs wait for their keys (`net.core.xfrm_acq_expires`).
     fn larval_seconds(&self) -> u64 {
@@ -165,6 +177,7 @@ pub struct Kernel {
     by_slot: HashMap<(Direction, SaSlot), u64>,
     /// The number of the last acquire event.
     acquires: u32,
+    log: RequestLog,
     /// Thresholds of a kernel's hash tables: kept, because daemons set them, and of no effect.
     thresholds: (HashThreshold, HashThreshold),
 }
@@ -198,6 +211,7 @@ impl Kernel {
             undecided: Vec::new(),
             by_slot: HashMap::new(),
             acquires: 0,
+            log: RequestLog::default(),
             thresholds: (
                 HashThreshold { local: 32, remote: 32 },
                 HashThreshold { local: 128, remote: 128 },
@@ -215,6 +229,19 @@ impl Kernel {
     #[must_use]
     pub fn counts(&self) -> (usize, super::Counts) {
         (self.associations.len(), self.policies.counts())
+    }
+
+    /// Returns true if there are no SAs and no policies.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let (sas, policies) = self.counts();
+        sas == 0 && policies == super::Counts::default()
+    }
+
+    /// Number of requests that were refused with a reason, and the last one.
+    #[must_use]
+    pub fn refusals(&self) -> (u64, Option<&Refused>) {
+        self.log.refusals()
     }
 
     /// Carries out a request of a client; its answers go to `to`.
@@ -239,7 +266,7 @@ impl Kernel {
         if let (Some(what), Err(refusal)) = (what, &outcome)
             && !refusal.text.is_empty()
         {
-            tracing::warn!(by = %client.command, pid = client.pid, "{what} refused: {}", refusal.text);
+            self.log.refused(client, &what, refusal, at.worker);
         }
         outcome
     }
@@ -269,12 +296,20 @@ impl Kernel {
             Request::NewAe(event) => self.set_state(&event),
             Request::Migrate => Err(Refusal::bare(Errno::ENOPROTOOPT)),
             Request::Raise(_) => {
-                Err(Refusal::new(Errno::EOPNOTSUPP, "Convoy raises no events by hand"))
+                Err(Refusal::new(Errno::EOPNOTSUPP, "Convoy does not send events on request"))
             }
             question => {
                 self.ask(question, to, at).map(|answer| Carried { answer, ..Carried::default() })
             }
         }
+    }
+
+    /// As [`Plane::check`], with the path to the SA's far end.
+    fn check(&self, sa: &Sa, course: Course) -> Result<Checked, Refusal> {
+        let (source, destination) = (sa.info.source, sa.info.destination);
+        let is_outbound = course.direction == Direction::Outbound;
+        let path_mtu = is_outbound.then(|| self.host.mtu_between(source, destination)).flatten();
+        self.plane.check(sa, course, path_mtu)
     }
 
     /// The largest inner packet that fits all outbound SAs of an interface, in bytes, by its identifier;
@@ -305,8 +340,13 @@ impl Kernel {
         self.plane.set_worker_rules(rules);
     }
 
-    /// Takes over the largest outer packet in bytes.
-    pub fn set_wire_mtu(&mut self, writer: &mut Writer, mtu: u16) {
-        self.plane.set_wire_mtu(mtu, writer.draft());
+    /// Takes over the largest outer packet in bytes where no route says so, and has SAs follow the routes to their far
+    /// ends. An SA whose path is as it was keeps what routers have said of it. Returns the peers to which packets may be
+    /// larger or smaller than before.
+    pub fn follow_paths(&mut self, writer: &mut Writer, wire_mtu: u16) -> Vec<PathChange> {
+        let host = &self.host;
+        self.plane.follow_paths(wire_mtu, writer.draft(), |source, destination| {
+            host.mtu_between(source, destination)
+        })
     }
 }

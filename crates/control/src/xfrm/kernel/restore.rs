@@ -68,7 +68,7 @@ impl Kernel {
                 }
                 Err(why) => {
                     restored.is_closed |= is_closing(&found);
-                    tracing::error!("a policy of an earlier life is gone: {why}");
+                    tracing::error!("a policy of the previous run could not be restored: {why}");
                     keep.remove(Kind::Policy, found.id);
                 }
             }
@@ -100,11 +100,13 @@ impl Kernel {
         at: Moment,
     ) -> Result<(), Option<(Group, Datagram)>> {
         let Some(Reply::NewSa(mut sa)) = reply(found) else {
-            tracing::error!("an SA of an earlier life is gone: this version cannot read it");
+            tracing::error!(
+                "an SA of the previous run could not be restored: this version cannot read it"
+            );
             return Err(None);
         };
         let lost = |sa: &Sa, why: &str| {
-            tracing::warn!("{} of an earlier life is gone: {why}", describe(sa));
+            tracing::warn!("{} of the previous run could not be restored: {why}", describe(sa));
             Err(expiry(sa, true))
         };
         let Some(past) = past else { return lost(&sa, "its sequence numbers are not known") };
@@ -119,7 +121,7 @@ impl Kernel {
             Err(why) => return lost(&sa, &why.to_string()),
         };
         let recorded = placed.record(|sas| sas.add(*sa, at.unix())).map_err(|why| {
-            tracing::error!("an SA of an earlier life is gone: {why}");
+            tracing::error!("an SA of the previous run could not be restored: {why}");
             None
         })?;
         recorded.publish();
@@ -131,7 +133,7 @@ impl Kernel {
         // An earlier life may have guessed it.
         let now = self.course(sa, false);
         let is_guess = now.is_guess && direction == Direction::Inbound && past.cell.bound() == 0;
-        let checked = self.plane.check(sa, Course { direction, is_guess, ..now })?;
+        let checked = self.check(sa, Course { direction, is_guess, ..now })?;
         self.associations.is_free(sa)?;
         Ok(checked)
     }

@@ -57,7 +57,7 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        let checked = self.plane.check(&sa, self.course(&sa, false))?;
+        let checked = self.check(&sa, self.course(&sa, false))?;
         self.associations.is_free(&sa)?;
         begin(&mut sa, at);
         let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;
@@ -77,7 +77,7 @@ impl Kernel {
     ) -> Result<Carried, Refusal> {
         let is_larval = self.associations.twin(&sa).map(|twin| twin.is_larval);
         let course = self.course(&sa, is_larval.as_ref().is_ok_and(|is| *is));
-        let checked = self.plane.check(&sa, course)?;
+        let checked = self.check(&sa, course)?;
         if is_larval? {
             begin(&mut sa, at);
             let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;
@@ -97,14 +97,14 @@ impl Kernel {
 
     /// Tells daemons and people of an SA that came or changed.
     fn tell_sa(
-        &self,
+        &mut self,
         number: u64,
         verb: &str,
         client: &Client,
         message: impl FnOnce(&Sa) -> Datagram,
     ) -> Carried {
         let Some(now) = self.associations.of_number(number) else { return Carried::default() };
-        tracing::info!(by = %client.command, pid = client.pid, "{} {verb}", describe(&now.sa));
+        self.log.changed(client, format_args!("{} {verb}", describe(&now.sa)));
         carried(event(Group::Sa, Some(message(&now.sa))))
     }
 
@@ -121,7 +121,7 @@ impl Kernel {
         if let Some(placed) = &gone.placed {
             refresh(&mut gone.sa, placed, at);
         }
-        tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&gone.sa));
+        self.log.changed(client, format_args!("{} removed", describe(&gone.sa)));
         let deleted = Reply::DelSa(SaDeleted { sa: Box::new(gone.sa) });
         Ok(carried(event(Group::Sa, deleted.build(to))))
     }

@@ -115,7 +115,7 @@ impl Graves {
             return Ok(Arc::new(Lease::new(sent, ceiling)));
         }
         if kept.is_live {
-            let text = "Another outbound SA has this key, and would use its nonces again";
+            let text = "Another outbound SA has this key: nonces would repeat";
             return Err(Refusal::new(Errno::EEXIST, text));
         }
         kept.is_live = true;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use convoy_control::metrics::{self, Load, Server, Told, Tunnels};
 use convoy_control::status::{
-    Connections, Inputs, LeakProtection, QuestionCounts, Questions, Sampler, Text as _, observe,
-    policy_report,
+    Attached, Connections, Inputs, LeakProtection, QuestionCounts, Questions, Sampler, Text as _,
+    observe, policy_report,
 };
 use convoy_control::xfrm::Moment;
 use convoy_crypto::Cpu;
@@ -101,6 +101,7 @@ impl Watched {
             broken: &[],
             lacking: &[],
             daemons: Some(&gateway.kernel),
+            attached: &Attached::default(),
             leak_protection: leak_protection.clone(),
             confinement: None,
         };
@@ -238,7 +239,7 @@ fn questions_and_their_answers_are_on_the_page_where_there_are_some() {
     let asked = report.policies.iter().find(|policy| policy.name == "xfrm-1").unwrap();
     assert_eq!((asked.asked_out, asked.asked_in), (3, 0));
     let text = report.text();
-    assert!(text.contains("asked out") && text.contains("asked in"), "{text}");
+    assert!(text.contains("verdicts out") && text.contains("verdicts in"), "{text}");
 }
 
 /// Two interfaces may have tunnels between the same ends under one reqid.

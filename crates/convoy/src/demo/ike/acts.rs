@@ -74,7 +74,7 @@ fn certificates(play: &mut Play<'_>) -> anyhow::Result<Done> {
     play.world.use_certificates()?;
     play.world.ensure_tunnels()?;
     let log = play.world.daemon(0)?.log();
-    ensure!(log.matches("with ECDSA").count() > before, "charon speaks of no ECDSA signature");
+    ensure!(log.matches("with ECDSA").count() > before, "charon logs no ECDSA signature");
     Ok(Done::Passed(format!("ECDSA on P-256; {}", play.all_pings()?)))
 }
 
@@ -113,7 +113,7 @@ fn rekeys(play: &mut Play<'_>) -> anyhow::Result<Done> {
     let dropped = play.dropped()?.since(before);
     let uncounted = dropped.leaves(total.lost);
     ensure!(total.is_whole(), "{said}{}", total.missing);
-    ensure!(uncounted == 0, "{said}, of which nobody counted {uncounted}{}", total.missing);
+    ensure!(uncounted == 0, "{said}, of which {uncounted} are in no counter{}", total.missing);
     if total.lost > 0 {
         said += &format!("; {}", dropped.in_words(convoy_lab::share_of_processors()));
     }
@@ -144,7 +144,7 @@ fn workers(play: &mut Play<'_>) -> anyhow::Result<Done> {
     play.shares = shares;
     play.datagrams = Datagrams { sent: total.sent, lost: total.lost };
     ensure!(total.sent > 0 && total.is_whole(), "{said}{}", total.missing);
-    ensure!(uncounted == 0, "{said}, of which nobody counted {uncounted}{}", total.missing);
+    ensure!(uncounted == 0, "{said}, of which {uncounted} are in no counter{}", total.missing);
     play.shares.check(play.world.tunnels.len())?;
     Ok(Done::Passed(said))
 }
@@ -206,7 +206,7 @@ fn kill_convoy(play: &mut Play<'_>) -> anyhow::Result<Done> {
     let after = play.world.daemon(0)?.wait_installed("net", LIMIT)?;
     let sas = if after.spi_in == before.spi_in { "the same SAs" } else { "new SAs" };
     Ok(Done::Passed(format!(
-        "traffic again {:.1} s after the start, {sas}, whose numbers go on; {pings}",
+        "traffic again {:.1} s after the start, {sas}, whose sequence numbers continue; {pings}",
         took.as_secs_f64()
     )))
 }
@@ -229,8 +229,12 @@ fn kill_charon(play: &mut Play<'_>) -> anyhow::Result<Done> {
 fn wire(play: &mut Play<'_>) -> anyhow::Result<Done> {
     let [sample, report] = play.world.wire()?;
     let protected = sample.protected();
-    ensure!(protected > 0 && sample.clear == 0, "at the beginning the wire carried {sample:?}");
-    ensure!(report.ike > 0, "the capture has no IKE message: {report:?}");
+    let clear = sample.clear;
+    ensure!(
+        protected > 0 && clear == 0,
+        "at the beginning the wire carried {protected} packets of ESP and {clear} in clear"
+    );
+    ensure!(report.ike > 0, "the capture has no IKE message");
     ensure!(
         report.clear == 0,
         "{} packets crossed the wire in the clear: {}",
@@ -348,7 +352,10 @@ impl Play<'_> {
             let report = report?;
             let flow =
                 if direction == Direction::Forward { report.forward } else { report.backward };
-            ensure!(flow.broken == 0 && flow.received > 0, "a TCP stream broke: {flow:?}");
+            ensure!(
+                flow.broken == 0 && flow.received > 0,
+                "a TCP stream broke, or nothing arrived"
+            );
             total += flow.bits_per_second();
             slowest = flow.bits_per_second().min(slowest);
         }

@@ -17,7 +17,7 @@ pub struct IkeArgs {
     /// Workers of each gateway. Left out: two where there are many tunnels and two processors, else one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: Option<u16>,
-    /// Seconds that bulk traffic flows, each way.
+    /// Seconds of bulk traffic, each way.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
     /// Unit that does the cryptography of the gateways: "inline", "pool", "model", or a driver, as `convoy crypto` lists
@@ -27,7 +27,7 @@ pub struct IkeArgs {
     /// Failures of `--engine model`, each at a time after its first packet: stall@2s, remove@500ms.
     #[arg(long, value_name = "FAULT", value_parser = crate::demo::engine::fault)]
     pub fault: Vec<ModelFault>,
-    /// Print one JSON object instead of the acts.
+    /// Print one JSON object instead of the scenarios.
     #[arg(long)]
     pub json: bool,
     /// Folder for configurations, logs and captures.

@@ -33,13 +33,13 @@ pub(super) fn run(args: &IkeArgs) -> anyhow::Result<Exit> {
     let missing = world::missing(args.peers);
     if !missing.is_empty() {
         return Err(Stop::usage(format!(
-            "strongSwan is not here; install {}, or let `make demo-ike` do it as root",
+            "strongSwan is not installed: install {}, or run `make demo-ike` as root, which does",
             missing.join(", ")
         )));
     }
     engine::check_faults(&args.engine, &args.fault)?;
     // The order matters: becoming root of one's own namespaces needs a process with one thread.
-    lab::rights().map_err(|why| anyhow::anyhow!("no network namespaces here: {why}"))?;
+    lab::rights().map_err(|why| anyhow::anyhow!("cannot make network namespaces: {why}"))?;
     privileges::keep_private_for_now();
     let interrupt = Interrupt::listen()?;
     let outcome = demonstrate(args, &interrupt);

@@ -388,6 +388,6 @@ fn clear(side: &Path) -> anyhow::Result<()> {
     let written = ["swanctl.conf", "site.toml", "authority.key"];
     let is_empty = fs::read_dir(side)?.next().is_none();
     let ours = is_empty || written.iter().any(|file| side.join(file).exists());
-    anyhow::ensure!(ours, "{} is there, and not of an earlier demonstration", side.display());
+    anyhow::ensure!(ours, "{} exists, and was not made by a demonstration", side.display());
     fs::remove_dir_all(side).with_context(|| format!("cannot remove {}", side.display()))
 }

@@ -13,7 +13,7 @@ pub(super) struct DropCounts {
     inbound: Count,
     past_interface: Count,
     quoting: Count,
-    /// From near to far, and from far to near.
+    /// From local to remote networks, and from remote to local networks.
     unanswered: [Count; 2],
     discarded_again: Count,
 }
@@ -60,10 +60,10 @@ impl DropCounts {
     pub(super) fn in_words(&self) -> String {
         let past = match self.past_interface.total {
             0 => String::new(),
-            past => format!(" ({past} on their way past the interface)"),
+            past => format!(" ({past} of them led past the interface)"),
         };
         let [outbound, inbound] = [self.outbound, self.inbound].map(|count| count.total);
-        format!("{outbound} packets kept in{past} and {inbound} out")
+        format!("dropped {outbound} outbound packets{past} and {inbound} inbound")
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn in_words(tally: &Tally) -> String {
     let Answered { bypassed, protected, discarded } = tally.answered();
     let overflows = match tally.overflows() {
         0 => String::new(),
-        many => format!(", {many} more as their questions found no room"),
+        many => format!(", {many} more because verdict requests overflowed"),
     };
     format!(
         "{bypassed} flows pass in clear, {protected} are protected, {discarded} packets dropped{overflows}"

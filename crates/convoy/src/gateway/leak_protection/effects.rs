@@ -44,23 +44,23 @@ pub fn past_interface(site: &Site) -> Vec<String> {
 pub fn describe_protection(site: &Site) -> Option<String> {
     let own = asked_for(site)?.ok().filter(OwnPolicies::are_described)?;
     let config = config(site).ok()?;
-    let Sides { near, far } = own.sides();
-    let [near, far] = [near, far].map(|side| networks(&side));
+    let Sides { local, remote } = own.sides();
+    let [local, remote] = [local, remote].map(|side| networks(&side));
     let (tun, table) = (&config.tun, config.table());
     let (mut words, about) = match own.protected() {
         SitePolicies::Networks(sets) => (
             format!(
-                "drop packets between {near} and {far} that do not go through {tun}, also after its end \
+                "drop packets between {local} and {remote} that do not go through {tun}, also after its end \
                  (nf_tables, table inet {table})"
             ),
-            networks(&sets.mixed),
+            networks(&sets.partly_bypassed),
         ),
         SitePolicies::Each { .. } => (
             format!(
-                "mark packets from {near} to {far}, so that they go into {tun}, and drop what does not, also after \
-                 its end (nf_tables, table inet {table})"
+                "mark packets from {local} to {remote} to lead them into {tun}, and drop those that leave \
+                 otherwise, also after its end (nf_tables, table inet {table})"
             ),
-            "what policies tell apart".to_owned(),
+            "partly bypassed networks".to_owned(),
         ),
     };
     if own.protected().ask() {
@@ -73,8 +73,8 @@ pub fn describe_protection(site: &Site) -> Option<String> {
 fn asks_in_words(config: &Config, about: &str) -> String {
     let Questions { queue, table, priority, .. } = config.questions;
     format!(
-        "; ask about each new flow to and from {about} (queues from {queue} on, routing tables from {table} on, \
-         ip rules from priority {priority} on)"
+        "; request a verdict for each new flow to and from {about} (queues from {queue} on, routing tables \
+         from {table} on, ip rules from priority {priority} on)"
     )
 }
 

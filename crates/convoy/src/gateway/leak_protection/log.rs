@@ -8,7 +8,9 @@ use convoy_leak_protection::{Config, LeakProtection, PrefixSets, Repaired, inter
 pub(super) fn tell_interferences(config: &Config, asks: bool) {
     match interferences(config, asks) {
         Ok(found) => found.iter().for_each(|it| tracing::warn!("{it}")),
-        Err(error) => tracing::warn!("whether rules of others use the same marks: {error}"),
+        Err(error) => {
+            tracing::warn!("cannot look for packet filter rules that use the same marks: {error}")
+        }
     }
 }
 
@@ -17,7 +19,7 @@ pub(super) fn tell_interferences_later(config: &Config) {
     let config = config.clone();
     let thread = std::thread::Builder::new().name("convoy-marks".into());
     if let Err(error) = thread.spawn(move || tell_interferences(&config, true)) {
-        tracing::warn!("whether rules of others use the same marks: {error}");
+        tracing::warn!("cannot look for packet filter rules that use the same marks: {error}");
     }
 }
 
@@ -25,7 +27,7 @@ pub(super) fn tell_interferences_later(config: &Config) {
 pub(super) fn tell_repaired(repaired: Repaired) {
     if repaired.any() {
         tracing::warn!(
-            "somebody changed the leak protection; made again: {}{} ip rule(s), {} route(s)",
+            "another process changed the leak protection; restored: {}{} ip rule(s), {} route(s)",
             if repaired.table { "the table of the packet filter, " } else { "" },
             repaired.rules,
             repaired.routes,
@@ -39,8 +41,9 @@ pub(super) fn tell_others(site: &Site) {
     let own = site.plain.tun();
     for other in others.iter().filter(|other| other.as_str() != own) {
         tracing::warn!(
-            "leak protection stands for interface {other}, too, and drops what is to go through {own} to networks \
-             that it holds; if no gateway has that interface any more: convoy open {} --interface {other}",
+            "leak protection of interface {other} is installed, too, and drops packets through {own} to \
+             networks that it protects; if no gateway uses that interface any more, remove it: convoy open {} \
+             --interface {other}",
             site.path.display()
         );
     }
@@ -53,17 +56,17 @@ pub(super) fn tell_own_links(site: &Site, sets: &PrefixSets, protection: &LeakPr
         return;
     };
     let tun = network.link(&tun).ok().map(|link| link.index);
-    let near = sets.sides().near;
+    let local = sets.sides().local;
     for route in routes.iter().filter(|route| route.is_unicast && route.via.is_none()) {
         let Some(own) = route.source.filter(|own| route.to.contains(own)) else { continue };
-        let is_near = near.iter().any(|net| net.contains(&own));
+        let is_local = local.iter().any(|net| net.contains(&own));
         if route.link_index != tun
             && route.to.prefix_len() < 31
-            && is_near
-            && protection.is_far(own)
+            && is_local
+            && protection.is_remote(own)
         {
             tracing::warn!(
-                "policies protect what {own} says to its own network {}: without an SA for it nobody there is \
+                "policies protect packets from {own} to its own network {}: without an SA no host there can be \
                  reached; give the policies narrower remote addresses, or list the networks behind the tunnels \
                  in plain.routes",
                 route.to

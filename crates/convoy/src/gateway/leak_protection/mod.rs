@@ -12,6 +12,7 @@ mod own_policies;
 mod pending_change;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
     Answered, Changed, Config, Finding, LeakProtection as Installed, LeakProtectionError, Look,
     Pause, Pauses, Policy, PolicyDirection, SitePolicies, Tally, Tracked, Verdict, VerdictService,
-    far, findings,
+    findings, remote_prefixes,
 };
 
 use super::connections::{Connections, Lookout};
@@ -43,13 +44,15 @@ pub(super) use drop_counts::COUNTS;
 pub use effects::{configured, describe_protection, past_interface, unprotectable, will_ask};
 pub(super) use pending_change::PendingChange;
 
-const UNFOLLOWED: &str = "this kernel cannot lead into tunnels what NAT gives the addresses of a protected packet, and \
-                          drops it (it needs nfnetlink_queue, nft_queue, nft_ct, nf_conntrack_netlink)";
+const UNFOLLOWED: &str = "packets to which NAT gives the addresses of protected ones cannot be led into \
+                          tunnels, and are dropped (the kernel needs nfnetlink_queue, nft_queue, nft_ct, \
+                          nf_conntrack_netlink)";
 /// Time that it is left at that.
 const UNFOLLOWED_FOR: Duration = Duration::from_secs(10);
 
-const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
-                        beside the packet filter, and `nft flush ruleset` opens it while no gateway runs";
+const ONE_LOCK: &str = "policies have more than 256 local prefixes, so no ip rules protect them beside the \
+                        packet filter: while no gateway runs, `nft flush ruleset` lets their packets leave in \
+                        clear; use fewer and larger prefixes";
 
 /// Leak protection that is installed, or the reason for its absence.
 #[derive(Debug)]
@@ -63,7 +66,7 @@ pub(super) struct LeakProtection {
     own: OwnPolicies,
     /// Source of answers to what the kernel asks, once there are policies that can.
     source: Option<Source>,
-    /// Answers what the kernel asks about mixed prefixes, if there are any, and takes what NAT makes of packets.
+    /// Answers what the kernel asks about partly bypassed prefixes, if there are any, and takes what NAT makes of packets.
     answering: Option<VerdictService>,
     /// Policies changed, and the kernel may still believe answers by those before.
     must_forget: bool,
@@ -79,7 +82,7 @@ pub(super) struct LeakProtection {
     connections: Connections,
     /// Reason for which what NAT makes a protected packet is dropped, if it is, and the time of that finding.
     unfollowed: Option<(String, Instant)>,
-    /// There are too many near networks for the second lock.
+    /// There are too many local networks for the second lock.
     has_one_lock: OnChange<bool>,
     /// Faults of this host that worked against it at the last look.
     found: OnChange<Vec<Finding>>,
@@ -100,9 +103,11 @@ impl LeakProtection {
         let config = effects::config(site)?;
         if !effects::is_asked_for(site) {
             // What an earlier life held is to be let go, as the file says.
-            match convoy_leak_protection::take_away(config.clone()) {
+            match convoy_leak_protection::remove(config.clone()) {
                 Err(error) if !error.is_denied() => {
-                    tracing::warn!("leak protection of an earlier life still stands: {error}");
+                    tracing::warn!(
+                        "cannot remove the leak protection of the previous run: {error}"
+                    );
                 }
                 _ => {}
             }
@@ -110,7 +115,7 @@ impl LeakProtection {
         }
         let own = own_policies(site)?;
         // Closed first: while nobody answers, nothing passes that is asked about.
-        let installed = Installed::raise(config.clone(), own.protected().clone());
+        let installed = Installed::install(config.clone(), own.protected().clone());
         let mut this = Self::new(config, own);
         match installed {
             Ok(installed) => this.installed = Some(installed),
@@ -162,12 +167,12 @@ impl LeakProtection {
                 log::tell_own_links(site, sets, installed);
             }
             SitePolicies::Each { .. } => {
-                let left: Vec<_> = installed.left().map(|network| network.to_string()).collect();
+                let left: BTreeSet<_> = installed.left().collect();
                 if !left.is_empty() {
                     tracing::warn!(
-                        "{} stay closed, as a gateway before left them, until a policy names them again or \
-                         all policies are flushed",
-                        left.join(", ")
+                        "{} stay blocked since the previous run, until a policy names them again or all \
+                         policies are flushed",
+                        in_few_words(&left)
                     );
                 }
             }
@@ -188,7 +193,7 @@ impl LeakProtection {
         self.source = Some(Source { published: Arc::clone(published), spd });
         let Err(error) = self.answer() else { return Ok(()) };
         if self.serves_daemons() {
-            return Err(error).context("what the kernel asks about packets cannot be answered");
+            return Err(error).context("verdict requests of the kernel cannot be answered");
         }
         self.missing = Some(missing(site, error)?);
         self.installed = None;
@@ -208,7 +213,7 @@ impl LeakProtection {
         self.installed.as_ref().is_some_and(Installed::asks)
     }
 
-    /// True if it lays the routes to far networks.
+    /// True if it lays the routes to remote networks.
     pub(super) fn lays_routes(&self) -> bool {
         self.serves_daemons() || self.asks()
     }
@@ -256,8 +261,14 @@ impl LeakProtection {
             let forgotten = self.forget();
             if let Err(error) = changed.and(forgotten) {
                 let what = match self.must_forget {
-                    true => "flows pass in clear as policies of before said, until this works",
-                    false => "leak protection holds more than the site file says",
+                    true => {
+                        "flows still pass in clear by verdicts of earlier policies; the gateway tries \
+                             again"
+                    }
+                    false => {
+                        "leak protection still covers more than the site file says; the gateway tries \
+                              again"
+                    }
                 };
                 tracing::error!("{what}: {error}");
                 self.note_failure();
@@ -398,11 +409,11 @@ impl LeakProtection {
         Ok(())
     }
 
-    /// Lays the routes into the TUN interface, which has come up: those of the second lock, and those to far networks where
+    /// Lays the routes into the TUN interface, which has come up: those of the second lock, and those to remote networks where
     /// they are this one's.
     pub(super) fn lead(&mut self) -> anyhow::Result<()> {
         let Some(installed) = &mut self.installed else { return Ok(()) };
-        installed.repair().map(drop).context("routes of leak protection")
+        installed.repair().map(drop).context("cannot lay the routes of leak protection")
     }
 
     /// Makes again what others took away, once they may have (`changed`), with pauses: to look at many networks takes its
@@ -438,7 +449,8 @@ impl LeakProtection {
             SitePolicies::Networks(_) => self.own.leads_past(&self.config)?,
             SitePolicies::Each { .. } => {
                 let look = Look::around(&self.config, peers)?;
-                let mut found = findings(&look, &self.config, &far(self.config.clone())?);
+                let mut found =
+                    findings(&look, &self.config, &remote_prefixes(self.config.clone())?);
                 // A host without networks behind it need not forward.
                 found.retain(|finding| !matches!(finding, Finding::ForwardingOff { .. }));
                 found
@@ -558,17 +570,18 @@ impl LeakProtection {
         let (mut detail, about) = match self.own.protected() {
             SitePolicies::Networks(sets) => {
                 let sides = sets.sides();
-                let [near, far, mixed] = [&sides.near, &sides.far, &sets.mixed].map(in_few_words);
-                (format!("{near} to {far}, {dropped}"), mixed)
+                let [local, remote, partly_bypassed] =
+                    [&sides.local, &sides.remote, &sets.partly_bypassed].map(in_few_words);
+                (format!("{local} to {remote}, {dropped}"), partly_bypassed)
             }
             SitePolicies::Each { .. } => {
                 let beside = if self.protects_own() { "this site and of " } else { "" };
-                let about = "what policies tell apart".to_owned();
-                (format!("what policies of {beside}IKE daemons protect, {dropped}"), about)
+                let about = "partly bypassed networks".to_owned();
+                (format!("traffic that policies of {beside}IKE daemons protect, {dropped}"), about)
             }
         };
         if installed.asks() {
-            detail += &format!("; asked about {about}: {}", drop_counts::in_words(&self.tally));
+            detail += &format!("; verdicts on {about}: {}", drop_counts::in_words(&self.tally));
         } else if self.answering.is_some() {
             let Answered { protected, discarded, .. } = self.tally.answered();
             detail += &format!(
@@ -590,15 +603,16 @@ impl Drop for LeakProtection {
         };
         let Some(mut installed) = self.installed.take() else { return };
         if ends_now {
-            if let Err(error) = installed.take_away() {
-                tracing::warn!("leak protection still stands: {error}");
+            if let Err(error) = installed.remove() {
+                tracing::warn!("cannot remove the leak protection: {error}");
             }
             return;
         }
         // Whoever needs flows tracked may come while no gateway looks.
         let _ = installed.track(Tracked::All);
         tracing::warn!(
-            "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
+            "leak protection stays installed: packets that policies protect are dropped until the gateway runs \
+             again; `convoy open` removes it"
         );
     }
 }
@@ -614,19 +628,18 @@ fn own_policies(site: &Site) -> anyhow::Result<OwnPolicies> {
 fn missing(site: &Site, error: LeakProtectionError) -> anyhow::Result<String> {
     match error {
         error if site.xfrm.is_some() => Err(error).context(
-            "packets of policies cannot be led to tunnels and kept from leaving in clear",
+            "leak protection cannot be installed, and [xfrm] needs it",
         ),
         error if error.is_denied() => {
             tracing::warn!(
-                "{error}: packets that policies protect leave in clear wherever a route leads past the \
-                 tunnels, and when the gateway ends"
+                "leak protection is not installed: {error}; packets that policies protect leave in clear \
+                 wherever a route leads past the tunnels, and when the gateway ends"
             );
             Ok(error.to_string())
         }
         error @ LeakProtectionError::Held { .. } => Err(error.into()),
         error => Err(error).context(
-            "protected packets cannot be kept from leaving in clear (leak_protection = false in the \
-             site file does without)",
+            "leak protection cannot be installed (leak_protection = false in the site file turns it off)",
         ),
     }
 }
@@ -637,8 +650,8 @@ fn in_words(error: &anyhow::Error) -> String {
 
 /// That nobody answers any more, in words.
 fn dead(answering: &VerdictService) -> Option<String> {
-    let words = "nobody answers what the kernel asks about packets, and new flows are dropped: if that lasts, restart \
-                 the gateway";
+    let words = "verdict requests of the kernel are not answered, and new flows are dropped: if that lasts, \
+                 restart the gateway";
     answering.is_dead().then(|| words.to_owned())
 }
 

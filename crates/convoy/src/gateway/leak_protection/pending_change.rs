@@ -47,13 +47,13 @@ impl PendingChange {
 
 /// Refusal of a policy whose packets cannot be kept from leaving in clear.
 fn unprotected(error: &LeakProtectionError) -> Refusal {
-    let text = format!("its packets cannot be kept from leaving in clear: {error}");
+    let text = format!("leak protection cannot cover its packets: {error}");
     Refusal::new(errno(error), text)
 }
 
 /// Refusal of a change against which answers of before would stand.
 fn believed(error: &LeakProtectionError) -> Refusal {
-    let text = format!("what policies of before let pass would go on in clear: {error}");
+    let text = format!("flows that earlier policies bypassed would still pass in clear: {error}");
     Refusal::new(errno(error), text)
 }
 

@@ -74,15 +74,15 @@ AWS-LC needs a C compiler; BoringSSL needs CMake, a C++ compiler and libclang as
 apt install cmake g++ libclang-dev).
 
 How it is measured: all take part in one process on one core. Before a point is measured, all must
-seal its packets to the same bytes, open them, and refuse a forged one. Then everybody is given one
-burst after the other, starting with another one each time; each burst has its keys, nonces and
+seal its packets to the same bytes, open them, and refuse a forged one. Then each gets a burst in
+turn, starting with another one each time; each burst has its keys, nonces and
 texts named to the library inside the measured time, and keys were expanded before. Opening includes
 comparing the ICV. Peers are called through every interface that fits, and the fastest counts; an
-interface that computes other bytes than Convoy and the rest is told and left out.
+interface that computes other bytes than Convoy and the rest is named and left out.
 
 C programs: the C library's interfaces take part beside Rust's, called by the functions of its header. Jobs
-and bursts are held against intel-ipsec-mb's better one of jobs and bursts, checked against checked and
--nocheck against unchecked; direct calls against direct calls. OVER RUST is in cycles a packet.
+and bursts are compared with intel-ipsec-mb's faster one of jobs and bursts, checked with checked and
+-nocheck with unchecked; direct calls with direct calls. OVER RUST is in cycles a packet.
 
 Sizes are bytes of ESP text, what is encrypted: 64-byte packets become 68 (their ESP trailer, aligned
 to 4). CBC rounds up to 16. MACs of pairs also cover ESP header and IV, as in ESP. The mixes:
@@ -97,11 +97,11 @@ Goals differ by class of processor; the report names it:
   B-AMD    the same, AMD's: Zen 4 and later
   C        AES in registers of 256 bits, no AVX-512: Zen 3, Alder Lake and later
   D        AES-NI and at most AVX2
-A tier is held to the goals of the class that has it as its best; on a processor of another class it stands in for that
-one, and its figures are of neither. Where there is no goal, nobody is to be faster.
+A tier has the goals of the class whose best tier it is; on a processor of another class its figures count for neither
+class. Where there is no goal, no peer may be faster.
 
 A gateway's core does other things between bursts, which leave caches and vector units in another
-state than the burst before. --between runs one of them before every burst of everybody, and does not
+state than the burst before. --between runs one of them before every burst of each library, and does not
 time it:
   openssl     OpenSSL seals the same packets (AES-128-GCM where it lacks the suite), for 1 ms or more
   pause       1 ms of scalar code: some processors switch wide units off meanwhile

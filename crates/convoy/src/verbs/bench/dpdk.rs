@@ -39,7 +39,7 @@ How it is measured: the program is one of its own, so it cannot take turns with 
 it runs once for each device, and Convoy's bursts have their turn on the same processor, beginning with another one in
 each round. Both measure windows of 1,024 packets, in bursts of 32 under one key, sealed in place over and over. The
 middle one of 15 windows counts. RATIO is the device's cycles in Convoy's, the median of all rounds, with its
-quartiles: above 1, Convoy is faster. Rounds stand seconds apart, so cycles of two rounds do not compare; ratios do.
+quartiles: above 1, Convoy is faster. Rounds are seconds apart, so cycles of two rounds do not compare; ratios do.
 
 What both count: the program takes operations with their buffers from a pool, fills them in, enqueues and dequeues
 them, and puts them back. Convoy names frames, nonces and keys of a burst to the library, and has them sealed, as in
@@ -58,8 +58,8 @@ of Convoy's, the thread that forwards in a gateway, has the same packets from me
 and one processor, and nothing is lost. Rounds take turns as above, with a run of each for each size. Before a device
 is measured, a capture of what the gateway sends must have ESP packets of the right lengths and nothing else.
 
-Exit code 1: a device could not be measured, which is told with the program's own words, or the run was interrupted.
-Exit code 2: the program is not here.";
+Exit code 1: a device could not be measured, with the program's own words as the reason, or the run was interrupted.
+Exit code 2: the program is not installed.";
 
 /// Bytes of text.
 const SIZES: [usize; 6] = [64, 256, 512, 1024, 1408, 2048];

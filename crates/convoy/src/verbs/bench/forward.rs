@@ -33,8 +33,8 @@ itself 8,192 packets before. A packet offered is a packet that the core has to p
 together; Gb/s is of inner bytes. In front of the worker each direction has a ring of 4,096 packets, which loses
 what comes when it is full, as a network card does. Every inner packet comes back, and is compared byte by byte.
 
-The rate is the highest offered load of which at most 0.01 % is lost. From where a saturated worker is, the load
-goes up or down until one that is kept and one that is not are known, and the gap is halved until it is below 1 %. A
+The rate is the highest offered load of which at most 0.01 % is lost. From the rate of a saturated worker, the load
+goes up or down until one load within that loss and one beyond it are known, and the gap is halved until it is below 1 %. A
 trial has 262,144 packets. Those that wait in a ring at its end, beyond a quarter of the ring, count as lost: a longer
 trial would lose them. Of five searches the median is told, and all in brackets; they take turns over the whole grid.
 
@@ -47,7 +47,7 @@ offered, to when it is seen behind the worker. The table has median and 99th per
 and the longest. CYCLES is what the submitting core needs for the cryptography of a packet (convoy bench engine), and
 VARY the distance of its quartiles in per cent of the median.
 
-At the end engines are held beside each other on seven axes. Five are measured, and scaled to the best; hardware
+At the end engines are compared on seven axes. Five are measured, and scaled to the best; hardware
 availability and software support are judged, with the reasons.
 
 \"inline\" is the worker itself with Convoy's kernels. \"pool\" is a thread on a third processor. \"model\" is a look-aside

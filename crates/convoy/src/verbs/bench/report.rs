@@ -29,7 +29,7 @@ Examples:
   convoy bench report --with tls.json,gateways.json       # figures of results that were measured before
   convoy bench report --from convoy-report/report.json    # draws the page again, and measures nothing
 
-Four studies by Intel carry the figures that everybody quotes. This redoes them on this machine, with the peers that are
+Four studies by Intel have the figures that are quoted most. This measures them again on this machine, with the peers that are
 installed in the same runs, and writes one page: report.html, with nothing beside it, and report.json, what it is drawn
 from.
 
@@ -40,7 +40,7 @@ from.
   F13         whole gateways: from a result of interop/throughput/compare.py, given to --with
   F14 to F16  a web server (nginx, 2015), where nginx is installed
 
-Each figure is measured by another verb of convoy bench, whose command stands below it: run that for more. The ratios on
+Each figure is measured by another verb of convoy bench, whose command is printed below it: run that for more. The ratios on
 top are of one interleaved run each. What was not measured is named, with the reason.
 
 Run it on a quiet machine. Ctrl-C ends the command under way; what was measured until then is written.

@@ -48,7 +48,7 @@ Examples:
 A study of 2015 measured nginx with AES-128-GCM against AES-128-CBC with HMAC-SHA1, by file size. This does
 it again, with OpenSSL's default provider and with Convoy's: nginx of the distribution, one worker on each of
 its processors, no keep-alive, so that a connection fetches one file. Load processes begin together and fetch
-for a while; how many connections at once carry most is searched, as long as none fails and the longest
+for a while; the number of connections with the highest throughput is searched, as long as none fails and the longest
 latency stays below its bound.
 
 Tables: F14, records at the level of EVP; both providers with one worker, in turn, by the worker's processor

@@ -20,15 +20,15 @@ Examples:
   convoy crypto --pid $(pidof -s haproxy)          # whether a running process uses the OpenSSL provider
 
 Drivers are listed as /proc/crypto does. An algorithm has the name that a Linux kernel gives it; a driver
-is one implementation of it. Each driver is tested here and now: it must give published results, and
-refuse forged packets. USE says what becomes of it:
-  chosen   the algorithm's name stands for it: of those that passed, it has the highest priority
-  by name  it passed, and is used where it is asked for by its name
+is one implementation of it. Each driver is tested now: it must give published results, and refuse forged
+packets. USE is the outcome:
+  chosen   it is used for the algorithm: of the drivers that passed, it has the highest priority
+  by name  it passed, and is used where it is named
   benches  for measuring only; never chosen, and refused for traffic
   never    it failed its self-test, for the reason beside it
 
 Exit codes with --pid: 0 the process has loaded the provider, and counts if it should; 1 it has not, or counts
-nothing though it should; 2 there is no such process; 3 it may not be looked at.";
+nothing though it should; 2 there is no such process; 3 the user may not read it.";
 
 /// `convoy crypto`
 #[derive(Debug, Args)]
@@ -37,12 +37,12 @@ pub struct CryptoArgs {
     /// Command to a running gateway.
     #[command(subcommand)]
     pub of_gateway: Option<CryptoVerb>,
-    /// Only the drivers of this algorithm, or the driver of this name.
+    /// Show only the drivers of this algorithm, or the driver of this name.
     pub name: Option<String>,
-    /// Counts of the OpenSSL provider in this file.
+    /// Show the counts of the OpenSSL provider in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     pub provider_stats: Option<PathBuf>,
-    /// With --provider-stats: make the file, empty and for its owner alone (mode 0600), before a process counts.
+    /// With --provider-stats: make the file, empty and with mode 0600, before a process counts.
     #[arg(long, requires = "provider_stats", conflicts_with_all = ["json", "pid"])]
     pub create: bool,
     /// With --create: the user that the processes have when they load the provider, by name or number.
@@ -59,7 +59,7 @@ pub struct CryptoArgs {
 /// Commands of `convoy crypto` to a running gateway.
 #[derive(Debug, Subcommand)]
 pub enum CryptoVerb {
-    /// The drivers of a running gateway, with the SAs that have them, and packets.
+    /// Show the drivers of a running gateway, with their SAs and packets.
     Show(AskArgs),
     /// Change a driver's priority, or switch it off and on again, on a running gateway; no packet is lost.
     #[command(after_help = SET_DRIVER)]
@@ -72,9 +72,9 @@ Examples:
   convoy crypto set rfc4106-gcm-aes-convoy-avx512 --on left
   convoy crypto set rfc4106-gcm-aes-convoy-aesni --priority 1000 left.toml
 
-SAs whose driver is another one now go on with it at once: sequence numbers, windows and counters stay. An SA
-of the site file that names a driver has it as long as that is switched on. What is set lasts until the
-gateway ends; `drivers` in [crypto] of the site file is what lasts longer.
+SAs use their new driver at once, and keep sequence numbers, windows and counters. An SA of the site file that
+names a driver uses it as long as it is switched on. A setting lasts until the gateway ends; for longer, set
+`drivers` in [crypto] of the site file.
 
 Exit codes: 0 done, 2 no such driver, or an SA would have none: nothing changed, 3 no gateway answers.";
 
@@ -87,13 +87,13 @@ pub struct SetDriverArgs {
     /// The gateway to change.
     #[command(flatten)]
     pub target: Target,
-    /// Its priority: of the drivers of one algorithm, the highest is used.
+    /// Priority of the driver: of the drivers of one algorithm, the highest is used.
     #[arg(long, value_name = "NUMBER", group = "setting")]
     pub priority: Option<u16>,
-    /// Use it again.
+    /// Switch the driver on again.
     #[arg(long, group = "setting")]
     pub on: bool,
-    /// Do not use it any more.
+    /// Switch the driver off.
     #[arg(long, group = "setting")]
     pub off: bool,
     /// Print as JSON.

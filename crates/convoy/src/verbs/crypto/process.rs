@@ -67,7 +67,7 @@ fn look(proc: &Path, pid: u32, file: Option<PathBuf>) -> anyhow::Result<Report> 
     let fault = |error: io::Error| match error.kind() {
         ErrorKind::PermissionDenied => Stop {
             message: format!(
-                "process {pid} may not be looked at: it is another user's; ask as root"
+                "process {pid} belongs to another user and cannot be read: ask as root"
             ),
             exit: Exit::NoGateway,
         }
@@ -139,22 +139,23 @@ impl Process {
         });
         if !has_libcrypto {
             says.push(
-                "It has no libcrypto.so loaded: it does not use OpenSSL, has not begun to, or has one of its own inside."
+                "It has not loaded libcrypto.so: it does not use OpenSSL, has not begun to, or is linked with \
+                 it statically."
                     .to_owned(),
             );
         }
         says.push(match (&self.environment, self.variable("OPENSSL_CONF")) {
-            (None, _) => "Its environment is not to be seen.".to_owned(),
+            (None, _) => "Its environment cannot be read.".to_owned(),
             (_, None) => "Its environment has no OPENSSL_CONF: restart it with OPENSSL_CONF=FILE, where FILE is what \
                           `convoy openssl-conf` printed (docs/tls.md has what that takes, program by program)."
                 .to_owned(),
             (_, Some(conf)) if !self.within(&conf).exists() => {
-                format!("Its OPENSSL_CONF is {}, which is not there.", conf.display())
+                format!("Its OPENSSL_CONF is {}, which does not exist.", conf.display())
             }
             (_, Some(conf)) => format!(
-                "Its OPENSSL_CONF is {0}: `convoy openssl-conf --check {0}` judges it. It may also have been started \
-                 before that file was written, or not have used OpenSSL yet, or ignore the variable because it has \
-                 rights that its caller lacks.",
+                "Its OPENSSL_CONF is {0}: `convoy openssl-conf --check {0}` checks it. The process may also \
+                 have been started before that file was written, may not have used OpenSSL yet, or ignores the \
+                 variable because it has rights that its caller lacks.",
                 conf.display()
             ),
         });

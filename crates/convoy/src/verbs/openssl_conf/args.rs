@@ -25,7 +25,7 @@ Exit codes: 0 good, 1 warnings only, 2 errors, or the library is not found.";
 /// `convoy openssl-conf`
 #[derive(Debug, Args)]
 pub struct OpensslConfArgs {
-    /// Judge this file, and print none.
+    /// Check this file, and print none.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["module", "system", "stats"])]
     pub check: Option<PathBuf>,
     /// The provider's library, if it is not where `make install` puts it.
@@ -34,7 +34,7 @@ pub struct OpensslConfArgs {
     /// The system's own configuration, which stays in force; one that is not there is left out.
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/openssl.cnf")]
     pub system: PathBuf,
-    /// Have the provider count what it does in this file.
+    /// Make the provider count its work in this file.
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
     /// With --check: print as JSON.

@@ -77,8 +77,7 @@ impl<'a> Judge<'a> {
     fn is_section(&mut self, entry: &Entry) -> bool {
         let is_there = self.conf.section(&entry.value).next().is_some();
         if !is_there {
-            let what =
-                format!("{} names [{}], which is empty or not there", entry.name, entry.value);
+            let what = format!("{} names [{}], which is empty or missing", entry.name, entry.value);
             self.error(Some(entry), what, "write that section, or correct the name");
         }
         is_there
@@ -179,7 +178,7 @@ impl<'a> Judge<'a> {
     fn default(&mut self, list: &Entry, listed: &[Listed<'a>]) -> Option<usize> {
         let Some(place) = listed.iter().position(|it| it.name == "default") else {
             let what = format!(
-                "[{}] does not list default: all that {PROVIDER} has not would be gone",
+                "[{}] does not list default: algorithms that {PROVIDER} lacks would be missing",
                 list.value
             );
             let mend = "add default = convoy_default there, and activate = 1 to [convoy_default]";
@@ -199,7 +198,7 @@ impl<'a> Judge<'a> {
             }
             let name = it.name;
             let (entry, what, mend) = if it.section_is_missing {
-                let what = format!("{name} names [{}], which is not there", it.entry.value);
+                let what = format!("{name} names [{}], which is missing", it.entry.value);
                 (it.entry, what, "write that section, or correct the name".to_owned())
             } else if let Some(flag) = it.refused() {
                 let what =
@@ -208,7 +207,7 @@ impl<'a> Judge<'a> {
             } else {
                 continue;
             };
-            let what = format!("{what}: what is listed behind it is not loaded");
+            let what = format!("{what}: providers that are listed after it are not loaded");
             if place < last {
                 self.error(Some(entry), what, mend);
             } else {
@@ -221,13 +220,13 @@ impl<'a> Judge<'a> {
         let (provider, entry, section) = (it.name, it.entry, &it.entry.value);
         let mend = format!("write activate = 1 into [{section}]");
         if section == Conf::DEFAULT {
-            let what = "[default] is the section of what stands before every section".to_owned();
+            let what = "[default] is the section of the lines before the first section".to_owned();
             self.error(Some(entry), what, format!("call it {provider}_section, say"));
             return false;
         }
         if self.conf.section(section).next().is_none() {
             let what = format!(
-                "{provider} names [{section}], which is empty or not there: {provider} is not loaded"
+                "{provider} names [{section}], which is empty or missing: {provider} is not loaded"
             );
             self.error(Some(entry), what, mend);
             return false;
@@ -241,8 +240,8 @@ impl<'a> Judge<'a> {
         let (wrong, what) = if let Some(refused) = it.refused() {
             let (name, value) = (&refused.name, &refused.value);
             let what = format!(
-                "{name} = {value} is an error from OpenSSL 3.3 on: {provider} is not loaded, nor what is listed \
-                 behind it"
+                "{name} = {value} is an error from OpenSSL 3.3 on: {provider} is not loaded, nor are the \
+                 providers after it"
             );
             (refused, what)
         } else if switch(&activate.value) == Some(false) {
@@ -282,7 +281,8 @@ impl<'a> Judge<'a> {
             let is_noise = |c: char| c.is_whitespace() || c == '"' || c == '\'';
             let term = term.replace(is_noise, "").to_ascii_lowercase();
             if term == format!("provider={PROVIDER}") {
-                let what = format!("{term} is strict: what {PROVIDER} has not is not to be had");
+                let what =
+                    format!("{term} is strict: algorithms that {PROVIDER} lacks are missing");
                 self.error(Some(properties), what, format!("write {wish}, with a question mark"));
                 return;
             }
@@ -314,7 +314,7 @@ fn stops(conf: &Conf, entry: &Entry) -> Option<(String, String)> {
         return Some((what, "put it in front of every section, or take it out".to_owned()));
     };
     if !conf.has(&entry.value) {
-        let what = format!("{} names [{}], which is not there", entry.name, entry.value);
+        let what = format!("{} names [{}], which is missing", entry.name, entry.value);
         return Some((what, "write that section, or correct the name".to_owned()));
     }
     let is_known = |it: &&Entry| OF_ALGORITHMS.contains(&&*it.name);
@@ -385,7 +385,7 @@ mod tests {
             ("default = own\n", "", 3, "does not list default"),
             ("[own]\nactivate = 1\n", "[own]\nx = 1\n", 6, "no activate"),
             ("[own]\nactivate = 1\n", "[own]\nactivate = no\n", 9, "default is not loaded"),
-            ("default = own", "default = default", 6, "before every section"),
+            ("default = own", "default = default", 6, "of the lines before the first section"),
             ("convoy = ours\n", "", 3, "does not list convoy"),
             ("?provider", "provider", 14, "strict"),
             ("?provider=convoy", "provider = default", 14, "only default is used"),
@@ -397,7 +397,12 @@ mod tests {
             ("[ours]\nmodule", "[ours]\nmodule =\nx", 11, "names no library"),
             ("convoy = ours", "base = ours", 7, "OpenSSL's own"),
             ("[ours]\n", "[ours]\noffer = most\n", 11, "does not load with it"),
-            ("convoy = ours", "more = none\nconvoy = ours", 7, "behind it is not loaded"),
+            (
+                "convoy = ours",
+                "more = none\nconvoy = ours",
+                7,
+                "that are listed after it are not loaded",
+            ),
             ("[ours]\n", "[ours]\nsoft_load = maybe\n", 11, "error from OpenSSL 3.3 on"),
             (
                 "[list]\n",

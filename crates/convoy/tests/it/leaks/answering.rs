@@ -30,7 +30,7 @@ fn questions_are_answered_again_after_an_error_of_the_kernel() {
         Ok(strace) => strace,
         Err(error) => return println!("SKIPPED: strace: {error}"),
     };
-    let failed = || a.log().contains("questions about packets cannot be answered");
+    let failed = || a.log().contains("verdict requests cannot be answered");
     let until = Instant::now() + PATIENCE;
     while !failed() && strace.try_wait().unwrap().is_none() {
         // The fault is injected once it traces.
@@ -47,5 +47,5 @@ fn questions_are_answered_again_after_an_error_of_the_kernel() {
         assert!(Instant::now() < until, "nobody answers any more: {}", a.log());
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(a.log().contains("questions about packets are answered again"), "{}", a.log());
+    assert!(a.log().contains("verdict requests are answered again"), "{}", a.log());
 }

@@ -61,7 +61,7 @@ fn a_reload_closes_and_opens_what_policies_beside_daemons_say() {
 #[test]
 fn a_port_is_passed_beside_daemons() {
     let change = |text| with_daemons(with_a_free_port(text));
-    passes_a_port(change, "asked about what policies tell apart");
+    passes_a_port(change, "verdicts on partly bypassed networks");
 }
 
 /// Policies of daemons, and those of the site file for the same networks, are one database.
@@ -122,9 +122,9 @@ fn no_route_or_rule_beside_daemons_leads_past_the_tunnel() {
     };
     let dry = planned(&["run", "--dry-run"]);
     assert!(text(&dry.stderr).contains(said), "{}", text(&dry.stderr));
-    let would = "mark packets from 10.1.0.0/24 to 10.2.0.0/24, so that they go into tun0";
+    let would = "mark packets from 10.1.0.0/24 to 10.2.0.0/24 to lead them into tun0";
     assert!(text(&dry.stdout).contains(would), "{}", text(&dry.stdout));
-    assert!(!text(&dry.stdout).contains("ask about"), "{}", text(&dry.stdout));
+    assert!(!text(&dry.stdout).contains("request a verdict"), "{}", text(&dry.stdout));
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod reverse_path;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -129,11 +129,14 @@ impl World {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
-    fn open(&self, side: usize) {
+    /// What `convoy open` says.
+    fn open(&self, side: usize) -> String {
         let gateway = [&self.lab.a.gateway, &self.lab.b.gateway][side];
         let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        command.arg("open").arg(&self.sites[side]);
-        assert!(gateway.spawn(&mut command).unwrap().wait().unwrap().success());
+        command.arg("open").arg(&self.sites[side]).stdout(Stdio::piped());
+        let output = gateway.spawn(&mut command).unwrap().wait_with_output().unwrap();
+        assert!(output.status.success());
+        text(&output.stdout)
     }
 }
 
@@ -161,7 +164,10 @@ fn stays_closed(change: impl Fn(String) -> String) {
             false => {
                 assert!(a.terminate().success());
                 let log = fs::read_to_string(world.sites[0].with_extension("log")).unwrap();
-                assert!(log.contains("stays closed") && log.contains("convoy open"), "{log}");
+                assert!(
+                    log.contains("leak protection stays installed") && log.contains("convoy open"),
+                    "{log}"
+                );
             }
         }
         nothing_in_clear(&world.wire());
@@ -171,13 +177,42 @@ fn stays_closed(change: impl Fn(String) -> String) {
         drop(b);
     }
     let log = fs::read_to_string(world.sites[0].with_extension("log")).unwrap();
-    assert!(!log.contains("as a gateway before left them"), "its own policies name all: {log}");
+    assert!(
+        !log.contains("stay blocked since the previous run"),
+        "its own policies name all: {log}"
+    );
     world.open(0);
     assert!(world.wire().clear >= 5);
     let rest = ip(&world.lab.a.gateway, "route show table all");
     assert!(!rest.contains("unreachable 10.2."), "{rest}");
     // There is nothing to open twice.
     world.open(0);
+}
+
+/// A disk may not be there, and somebody may have emptied the packet filter: routes are in the way still.
+#[test]
+fn a_site_is_opened_without_its_state_and_key_files() {
+    let Some(world) = World::new(|text| text) else { return };
+    let [a, b] = world.start();
+    a.kill();
+    drop(b);
+    let site = &world.sites[0];
+    let folder = world.folder.path();
+    fs::rename(folder.join("a.state"), folder.join("unmounted")).unwrap();
+    let in_file = |line: &str| match line.starts_with("key = ") {
+        true => "key_file = \"keys/one\"\n".to_owned(),
+        false => format!("{line}\n"),
+    };
+    let text: String = fs::read_to_string(site).unwrap().lines().map(in_file).collect();
+    fs::write(site, text).unwrap();
+    assert_eq!(convoy(&["check", site.to_str().unwrap()]).status.code(), Some(2));
+    let _ = kills::is_emptied(&world.lab.a.gateway);
+    nothing_in_clear(&world.wire());
+    let said = world.open(0);
+    assert!(said.contains("tun0 is open"), "{said}");
+    assert!(world.wire().clear >= 5);
+    let said = world.open(0);
+    assert!(said.contains("nothing was closed around tun0"), "{said}");
 }
 
 #[test]
@@ -197,7 +232,7 @@ fn no_route_rule_or_socket_leads_past_the_tunnel() {
         (&"protected".into(), &Value::Null)
     );
     assert!(
-        words.contains("near to far, protected whole") && words.contains("dev tun0 (table 254)"),
+        words.contains("local to remote, all protected") && words.contains("dev tun0 (table 254)"),
         "{words}"
     );
     ip(gateway, &format!("route add 10.2.0.0/25 via {via}"));
@@ -231,7 +266,7 @@ fn no_route_rule_or_socket_leads_past_the_tunnel() {
     wait_for_counters(&world.sites[0], names, |[stopped, past]| stopped >= 15 && past == stopped);
     let output = convoy(&["status", world.sites[0].to_str().unwrap()]);
     let said = text(&output.stdout);
-    assert!(said.contains("on their way past the interface)"), "{said}");
+    assert!(said.contains("of them led past the interface)"), "{said}");
     assert!(!said.contains("queue full"), "nothing is asked: {said}");
     assert!(world.is_reached());
 }
@@ -274,7 +309,7 @@ fn routes_that_somebody_flushed_are_laid_again_and_nothing_leaves_meanwhile() {
         world.wait_for_tunnel(&a);
     });
     nothing_in_clear(&report);
-    assert!(a.log().contains("removed the route to 10.2.0.0/24"), "{}", a.log());
+    assert!(a.log().contains("the route to 10.2.0.0/24 was removed"), "{}", a.log());
     // Also those that are beneath.
     a.kill();
     let routes = ip(gateway, "route show");
@@ -362,7 +397,8 @@ fn another_interface_or_kind_of_gateway_leaves_nothing_of_the_earlier_one() {
     let a = Gateway::start(gateway, site);
     let said = a.log();
     assert!(
-        said.contains("stands for interface tun0") && said.contains("--interface tun0"),
+        said.contains("leak protection of interface tun0 is installed")
+            && said.contains("--interface tun0"),
         "{said}"
     );
     a.kill();
@@ -378,7 +414,7 @@ fn another_interface_or_kind_of_gateway_leaves_nothing_of_the_earlier_one() {
     );
     fs::write(site, daemons).unwrap();
     let a = Gateway::start(gateway, site);
-    assert!(a.log().contains("10.2.0.0/24 stay closed"), "{}", a.log());
+    assert!(a.log().contains("10.2.0.0/24 stay blocked"), "{}", a.log());
     let routes = ip(gateway, "route show table all");
     let of_sites = |line: &&str| line.starts_with("unreachable 10.") && !line.contains("table");
     assert_eq!(routes.lines().find(of_sites), None, "{routes}");
@@ -483,7 +519,7 @@ impl Drop for Echo {
 
 #[test]
 fn a_port_that_a_policy_passes_is_reached_in_clear_and_nothing_else_is() {
-    passes_a_port(with_a_free_port, "asked about 10.2.0.0/24");
+    passes_a_port(with_a_free_port, "verdicts on 10.2.0.0/24");
 }
 
 /// As beside Calico, which uses the upper half of packets' marks, and kube-proxy, which uses two bits below.
@@ -493,7 +529,7 @@ const MARKS: &str = "[marks]\nexempt = \"0x00000500/0x00000f00\"\npackets = \"0x
 #[test]
 fn a_port_is_passed_by_the_bits_of_marks_that_the_site_file_chooses() {
     let change = |text| with_a_free_port(text).replace("[plain]\n", &format!("{MARKS}[plain]\n"));
-    passes_a_port(change, "asked about 10.2.0.0/24");
+    passes_a_port(change, "verdicts on 10.2.0.0/24");
 }
 
 #[test]
@@ -534,7 +570,7 @@ fn rules_of_others_with_the_same_marks_are_told_at_the_start_and_by_the_doctor()
     assert!(a.log().contains(said), "{}", a.log());
     assert!(doctor(&world).contains(said), "{}", doctor(&world));
     ip(&world.lab.a.gateway, &format!("rule del {rule}"));
-    assert!(doctor(&world).contains("no rule of others uses the same bits"), "{}", doctor(&world));
+    assert!(doctor(&world).contains("no other rule uses the same bits"), "{}", doctor(&world));
 }
 
 /// Fate of a packet of host A to somewhere, as JSON and in words.
@@ -591,7 +627,12 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
         (&"in-clear".into(), &"free".into())
     );
     assert_eq!(told["reason"], Value::Null);
-    assert!(words.contains("comes in by lan; near to far, mixed: the kernel asks"), "{words}");
+    assert!(
+        words.contains(
+            "comes in by lan; local to remote, partly bypassed: the kernel requests a verdict"
+        ),
+        "{words}"
+    );
     let (told, words) = trace(&world, &far, &["--proto", "tcp", "--dport", "9"]);
     let host = &told["host"];
     assert_eq!(
@@ -663,9 +704,12 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
     // Without a way back nobody knows where it comes in.
     let (told, words) = trace_between(&world, &far, &near, &back);
     assert_eq!(told_of(&told)[3], "", "{words}");
-    assert!(words.contains("comes in by an interface that is not known; far to near"), "{words}");
+    assert!(
+        words.contains("comes in by an interface that is not known; remote to local"),
+        "{words}"
+    );
     let (told, words) = trace_between(&world, &own, &far, &["--proto", "udp", "--dport", "9"]);
-    assert!(words.contains("sent by the host itself; near to far, mixed"), "{words}");
+    assert!(words.contains("sent by the host itself; local to remote, partly bypassed"), "{words}");
     assert_eq!(
         (&told["host"]["is_own"], &told["host"]["fate"]),
         (&true.into(), &"no-route".into())
@@ -675,7 +719,8 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
     assert_eq!(output.status.code(), Some(1), "{}", a.log());
     let words = text(&output.stdout);
     assert!(
-        words.contains("far to near, in clear, mixed") && words.contains("dropped: it comes in"),
+        words.contains("remote to local, in clear, partly bypassed")
+            && words.contains("dropped: it comes in"),
         "{words}"
     );
 }
@@ -739,13 +784,17 @@ fn passes_a_port(change: impl Fn(String) -> String, said: &str) {
     let detail = status(&world.sites[0])["leak_protection"]["detail"].to_string();
     assert!(detail.contains(said), "{detail}");
     counts_questions(&world.sites[0]);
-    assert!(doctor(&world).contains("table inet convoy-tun0 stands\n"), "{}", doctor(&world));
+    assert!(doctor(&world).contains("table inet convoy-tun0 is installed\n"), "{}", doctor(&world));
     // Without a gateway what was decided goes on, and nothing else does. Flows that are silent are soon
     // forgotten, and a busy machine takes long for a doctor.
     assert!(caller.is_answered(&world));
     a.kill();
     assert!(caller.is_answered(&world));
-    assert!(doctor(&world).contains("closed, as no gateway answers"), "{}", doctor(&world));
+    assert!(
+        doctor(&world).contains("drops protected packets, because no gateway answers"),
+        "{}",
+        doctor(&world)
+    );
     let another = Caller::new(&world);
     nothing_in_clear(&wire(&|| {
         assert!(!another.is_answered(&world));

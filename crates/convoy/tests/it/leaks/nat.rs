@@ -84,7 +84,10 @@ fn what_source_nat_makes_a_protected_packet_takes_the_tunnel_and_no_other_way() 
         nothing_in_clear(&report);
         assert!(report.protected() > 700, "{}", a.log());
         let told = status(&world.sites[0])["leak_protection"]["detail"].to_string();
-        assert!(told.contains("behind NAT: ") && told.contains(" 0 packets kept in"), "{told}");
+        assert!(
+            told.contains("behind NAT: ") && told.contains("dropped 0 outbound packets"),
+            "{told}"
+        );
         a.kill();
         nothing_in_clear(&world.wire());
         drop(b);
@@ -104,7 +107,12 @@ fn where_nat_cannot_be_followed_its_packets_are_dropped_and_status_says_so() {
     let report = world.captured(&world.lab.b.gateway, WIRE_LINK, || assert_eq!(world.answers(), 0));
     nothing_in_clear(&report);
     let told = status(&world.sites[0]).to_string();
-    assert!(told.contains("cannot lead into tunnels what NAT gives"), "{told}");
+    assert!(
+        told.contains(
+            "packets to which NAT gives the addresses of protected ones cannot be led into tunnels"
+        ),
+        "{told}"
+    );
     drop(other);
     // It is tried again.
     let begun = Instant::now();
@@ -113,5 +121,5 @@ fn where_nat_cannot_be_followed_its_packets_are_dropped_and_status_says_so() {
         assert!(begun.elapsed() < PATIENCE + Duration::from_secs(10), "{}", log());
     }
     let told = status(&world.sites[0]).to_string();
-    assert!(!told.contains("cannot lead into tunnels"), "{told}");
+    assert!(!told.contains("cannot be led into tunnels"), "{told}");
 }

@@ -176,7 +176,7 @@ fn interfaces_and_routes_into_them_outlive_a_gateway_that_is_killed() {
     run(world.gateway(0), Command::new("ip").args(["link", "delete", "ipsec1"]));
     ping_all(&world);
     let until = Instant::now() + LIMIT;
-    while !status(&world).contains("interface ipsec1 is gone") {
+    while !status(&world).contains("interface ipsec1 was removed") {
         assert!(Instant::now() < until, "{}", status(&world));
         thread::sleep(Duration::from_millis(100));
     }
@@ -184,7 +184,8 @@ fn interfaces_and_routes_into_them_outlive_a_gateway_that_is_killed() {
     assert!(world.gateways[0].take().unwrap().terminate().success());
     assert_eq!(World::ping(&world.lab.a.host, to, 4), 0);
     let mut open = Command::new(env!("CARGO_BIN_EXE_convoy"));
-    run(world.gateway(0), open.arg("open").arg(&world.sites[0]));
+    let said = run(world.gateway(0), open.arg("open").arg(&world.sites[0]));
+    assert!(said.contains("routes into them: ipsec0, ipsec1"), "{said}");
     assert_eq!(mtu(world.gateway(0), "ipsec0"), None);
     world.start_gateway(0);
     world.assert_nothing_in_the_clear();

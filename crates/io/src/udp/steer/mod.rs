@@ -85,16 +85,16 @@ pub enum SteerError {
         ours: SocketAddr,
     },
     /// Bound to another device, or to one where the others are not.
-    #[error("the socket handed over is bound to another device than those it is to share with")]
+    #[error("the socket handed over is bound to another device than the gateway's sockets")]
     Device,
     /// It is bound to any IPv6 address without `IPV6_V6ONLY`.
     #[error("the socket handed over is for IPv4 as well as IPv6 and cannot share its port")]
     OnlyV6,
     /// Another open socket has them.
-    #[error("another socket at {0} has the port's IKE datagrams, and is still open")]
+    #[error("another open socket at {0} already receives the port's IKE datagrams")]
     Taken(SocketAddr),
     /// The kernel does not count the socket among those that share the port.
-    #[error("the socket at {0} shares its port with no other")]
+    #[error("the socket at {0} does not share its port")]
     Alone(SocketAddr),
 }
 
@@ -169,7 +169,7 @@ pub fn make_shareable(fd: BorrowedFd<'_>, take_over: TakeOver<'_>) -> Result<(),
     SockRef::from(&fd)
         .set_reuse_port(true)
         .map_err(IoError::setup("share the port of the socket handed over"))?;
-    let step = "make the socket handed over one of this user";
+    let step = "change the owner of the socket handed over";
     let ours = own_user().map_err(IoError::setup(step))?;
     if fact_of(&fd).map_err(IoError::setup(step))?.owner != ours {
         take_over(fd).map_err(IoError::setup(step))?;
@@ -270,7 +270,7 @@ impl Steering {
     /// [`SteerError`], or [`IoError::Setup`] when the kernel refuses.
     pub fn take_back(&mut self, fd: BorrowedFd<'_>) -> Result<bool, IoError> {
         self.check(fd)?;
-        let step = "take a socket out of what is steered";
+        let step = "remove a socket from the steering program";
         match &mut self.by {
             By::Map(map) => {
                 let cookie = SockRef::from(&fd).cookie().map_err(IoError::setup(step))?;
