@@ -42,6 +42,8 @@ pub enum Request {
     Reload,
     /// The keys, for Wireshark.
     Keys,
+    /// Metrics, for Prometheus.
+    Metrics,
     /// Drain and end.
     Stop,
 }
@@ -115,6 +117,8 @@ pub enum Answer {
     Reload(Box<ReloadReport>),
     /// To [`Request::Keys`]: an `esp_sa` file.
     Keys(String),
+    /// To [`Request::Metrics`]: a page as `[metrics]` serves it.
+    Metrics(String),
     /// To [`Request::Stop`]: the gateway is about to end.
     Stopping,
     /// The request was understood and could not be fulfilled, or was not understood.

@@ -56,6 +56,8 @@ pub trait Gateway: Send + Sync {
     fn reload(&self) -> Result<ReloadReport, String>;
     /// The keys of the SAs as an `esp_sa` file ([`crate::wireshark`]).
     fn keys(&self) -> Zeroizing<String>;
+    /// A page of metrics ([`crate::metrics`]).
+    fn metrics(&self) -> String;
     /// Begins to drain and end; returns at once.
     fn stop(&self);
 }
@@ -170,6 +172,7 @@ fn answer(request: Request, gateway: &dyn Gateway) -> Answer {
             Err(why) => Answer::Error(why),
         },
         Request::Keys => Answer::Keys(std::mem::take(&mut *gateway.keys())),
+        Request::Metrics => Answer::Metrics(gateway.metrics()),
         Request::Stop => {
             gateway.stop();
             Answer::Stopping

@@ -22,6 +22,7 @@ use crate::verbs::genkey::{self, GenkeyArgs};
 use crate::verbs::init::{self, InitArgs};
 use crate::verbs::keys::{self, KeysArgs};
 use crate::verbs::manual::{self, ManualArgs};
+use crate::verbs::metrics::{self, MetricsArgs};
 use crate::verbs::open::{self, OpenArgs};
 #[cfg(feature = "provider")]
 use crate::verbs::openssl_conf::{self, OpensslConfArgs};
@@ -126,6 +127,11 @@ pub enum Verb {
         after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost because something is missing), 3 no gateway answers, or the user may not ask it."
     )]
     Status(StatusArgs),
+    /// Print the metrics of a running gateway in Prometheus's text format, with [metrics] in its site file and without.
+    #[command(
+        after_help = "Examples:\n  convoy metrics left\n  convoy metrics > /var/lib/prometheus/node-exporter/convoy.prom   # for node_exporter"
+    )]
+    Metrics(MetricsArgs),
     /// Show the SAs of a running gateway.
     Sa(AskArgs),
     /// Show the policies of a running gateway.
@@ -206,6 +212,7 @@ impl Verb {
             Self::Check(args) => check::run(&args),
             Self::Run(args) => run::run(&args),
             Self::Status(args) => status::run(&args),
+            Self::Metrics(args) => metrics::run(&args),
             Self::Sa(args) => sa::run(&args),
             Self::Policy(args) => policy::run(&args),
             Self::Trace(args) => trace::run(&args),
@@ -248,7 +255,7 @@ impl Verb {
             Self::Doctor(_) | Self::Open(_) => true,
             // They look for the gateway's socket in its site file.
             Self::Status(_) | Self::Sa(_) | Self::Policy(_) | Self::Trace(_) => true,
-            Self::Crypto(_) | Self::Reload(_) => true,
+            Self::Crypto(_) | Self::Reload(_) | Self::Metrics(_) => true,
         }
     }
 }

@@ -23,6 +23,7 @@ mod service_manager;
 mod units;
 pub mod verbs;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -65,10 +66,17 @@ fn start_log(filter: &str) -> Result<(), String> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(
+            std::io::stderr().is_terminal() && is_colour_wanted(std::env::var_os("NO_COLOR")),
+        )
         .with_target(false)
         .init();
     Ok(())
+}
+
+/// True unless `NO_COLOR`, whose value this is, is there and not empty (<https://no-color.org>).
+fn is_colour_wanted(no_color: Option<OsString>) -> bool {
+    no_color.is_none_or(|value| value.is_empty())
 }
 
 /// Refuses a word that is no level: the filter would take it for the name of a crate, and log nothing else.
@@ -87,7 +95,13 @@ fn check_levels(filter: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::check_levels;
+    use super::{check_levels, is_colour_wanted};
+
+    #[test]
+    fn no_color_is_honoured_unless_it_is_empty() {
+        assert!(is_colour_wanted(None) && is_colour_wanted(Some("".into())));
+        assert!(!is_colour_wanted(Some("1".into())));
+    }
 
     #[test]
     fn only_levels_are_taken_for_what_is_logged() {

@@ -5,14 +5,97 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
 use crate::exit::Exit;
 
-/// Prints one JSON value and a line end.
+/// Prints an object as JSON, and a line end. In front of its keys stands `schema`, the version of the form of all
+/// verbs whose values have none of their own.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    print(&text)
+    json_as_is(&WithSchema { schema: 1, value })
+}
+
+/// Prints an object that has its `schema` as JSON, and a line end.
+pub(crate) fn json_as_is(value: &impl Serialize) -> anyhow::Result<()> {
+    json_with(value, PrettyFormatter::new())
+}
+
+/// The same on one line.
+pub(crate) fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
+    json_with(value, CompactFormatter)
+}
+
+fn json_with(value: &impl Serialize, form: impl Formatter) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut text, Exact(form)))?;
+    text.push(b'\n');
+    bytes(&text)
+}
+
+#[derive(Serialize)]
+struct WithSchema<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+/// Highest whole number up to which readers agree on all (RFC 8259 section 6): 2^53.
+const EXACT_MAX: u64 = 1 << 53;
+
+/// Writes whole numbers as strings where readers that know only doubles would round them.
+struct Exact<F>(F);
+
+impl<F: Formatter> Formatter for Exact<F> {
+    fn write_u64<W: ?Sized + Write>(&mut self, out: &mut W, value: u64) -> io::Result<()> {
+        match value {
+            0..=EXACT_MAX => self.0.write_u64(out, value),
+            _ => write!(out, "\"{value}\""),
+        }
+    }
+
+    fn write_i64<W: ?Sized + Write>(&mut self, out: &mut W, value: i64) -> io::Result<()> {
+        match value.unsigned_abs() {
+            0..=EXACT_MAX => self.0.write_i64(out, value),
+            _ => write!(out, "\"{value}\""),
+        }
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_array(out)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array(out)
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(out, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array_value(out)
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object(out)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object(out)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(out, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(out)
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object_value(out)
+    }
 }
 
 /// Prints a text. A reader that has gone away (`| head`) is no error.
@@ -81,6 +164,25 @@ mod tests {
     fn columns_line_up() {
         let rows = [vec!["name".to_owned(), "n".into()], vec!["a".into(), "10".into()]];
         assert_eq!(table(&rows), "name  n\na     10\n");
+    }
+
+    #[test]
+    fn whole_numbers_that_doubles_do_not_hold_are_strings() {
+        let text = |value: serde_json::Value| {
+            let mut text = Vec::new();
+            let mut serializer = Serializer::with_formatter(&mut text, Exact(CompactFormatter));
+            value.serialize(&mut serializer).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let value = serde_json::json!([EXACT_MAX, EXACT_MAX + 1, u64::MAX, i64::MIN, -1, 0.5, "a"]);
+        let written = r#"[9007199254740992,"9007199254740993","18446744073709551615","-9223372036854775808",-1,0.5,"a"]"#;
+        assert_eq!(text(value), written);
+        let value = serde_json::json!({"a": [], "b": {}, "c": [{"d": 1}]});
+        assert_eq!(text(value.clone()), value.to_string());
+        let mut pretty = Vec::new();
+        let form = Exact(PrettyFormatter::new());
+        value.serialize(&mut Serializer::with_formatter(&mut pretty, form)).unwrap();
+        assert_eq!(pretty, serde_json::to_vec_pretty(&value).unwrap());
     }
 
     #[test]

@@ -318,7 +318,7 @@ pub(super) fn databases(
 }
 
 /// Two sides are two interfaces.
-fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
+pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
     let direct = plain.backend.is_direct() || wire.backend.is_direct();
     if direct && wire.interface.as_ref() == Some(&plain.interface) {
         report.error(
@@ -356,7 +356,7 @@ pub(super) fn daemons(
 
 /// Sockets send ESP and AH alone: what is not protected does not leave by them. Leak protection has the kernel ask,
 /// and lead such packets past the TUN interface.
-fn bypass(
+pub(super) fn bypass(
     policies: &[policy::Draft],
     plain: &Plain,
     wire: &Wire,
@@ -573,21 +573,15 @@ fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
     convoy_wire::Prefix::host(at.value)
 }
 
-/// Checks both sides together, and what policies say of them.
-pub(super) fn sides(
-    plain: &Plain,
-    wire: &Wire,
-    place: &Place,
+/// Finds protecting policies whose sides are the same network, where routes are made of what policies say.
+pub(super) fn equal_sides(
     policies: &[policy::Draft],
-    leak_protection: Option<bool>,
+    plain: Option<&Plain>,
     report: &mut Report<'_>,
 ) {
-    interfaces(plain, wire, place, report);
-    // Where routes are made of what policies say.
-    if plain.routes == Routes::FromPolicies {
+    if plain.is_some_and(|plain| plain.routes == Routes::FromPolicies) {
         policies.iter().for_each(|policy| sides_differ(policy, report));
     }
-    bypass(policies, plain, wire, leak_protection, report);
 }
 
 /// Refuses a protecting policy with the same network on both sides: no packet shows on which side its addresses

@@ -87,8 +87,10 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     width::ipv6_in_ipv6(&policies, &sas, wire.as_ref(), report);
     check::databases(plain_place.is_some(), wanted_spd.as_ref(), &policies, report);
     check::file_mode(path, &sas, report);
+    check::equal_sides(&policies, plain.as_ref(), report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
-        check::sides(plain, wire, place, &policies, leak_protection, report);
+        check::interfaces(plain, wire, place, report);
+        check::bypass(&policies, plain, wire, leak_protection, report);
     }
     root.finish(report);
 

@@ -66,6 +66,10 @@ impl Gateway for Fake {
         Zeroizing::new("\"IPv4\"\n".to_owned())
     }
 
+    fn metrics(&self) -> String {
+        "convoy_up 1\n".to_owned()
+    }
+
     fn stop(&self) {
         self.stops.fetch_add(1, Ordering::Relaxed);
     }
@@ -119,6 +123,8 @@ fn every_request_is_answered() {
     assert!(
         matches!(running.ask(Request::Keys).unwrap(), Answer::Keys(keys) if keys == "\"IPv4\"\n")
     );
+    let metrics = running.ask(Request::Metrics).unwrap();
+    assert!(matches!(metrics, Answer::Metrics(page) if page == "convoy_up 1\n"));
     let refused = running.ask(Request::Reload).unwrap_err();
     assert!(
         matches!(&refused, ClientError::Refused(why) if why == "left.toml:3:1: no good"),

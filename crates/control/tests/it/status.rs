@@ -549,7 +549,10 @@ fn a_policy_that_needs_an_sa_is_told_by_name() {
     };
     let (reqid, line) = to("10.2.0.7");
     assert!(snapshot.is_on_demand(reqid) && snapshot.outbound_for(reqid).is_none());
-    assert_eq!(line, "policy web has no SA for a packet from 10.1.0.5 to 10.2.0.7");
+    assert_eq!(
+        line,
+        "policy web has no SA for a packet from 10.1.0.5 to 10.2.0.7: add one to the site file and reload"
+    );
     let (_, line) = to("10.99.0.1");
     assert!(line.starts_with("policy has no SA"), "gone since: {line}");
     let policies = bench.policies();

@@ -421,6 +421,10 @@ impl server::Gateway for Live {
         }
     }
 
+    fn metrics(&self) -> String {
+        Self::metrics(self)
+    }
+
     fn policies(&self) -> PolicyReport {
         match &self.lock().gateway {
             Some(gateway) => policy_report(gateway.core().state(), gateway.kernel(), now().0),

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
 use convoy_io::landlock::Ruleset;
 use convoy_io::rights;
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::memory;
 
@@ -44,6 +44,16 @@ fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
         needed |= if knows_bpf { CapabilitySet::BPF } else { CapabilitySet::SYS_ADMIN };
     }
     needed
+}
+
+/// Names of capabilities that a gateway of this site cannot start without, and that this thread lacks.
+pub(crate) fn lacking(site: &Site) -> Vec<String> {
+    let own = capabilities(None).map_or(CapabilitySet::empty(), |own| own.effective);
+    let mut needed = CapabilitySet::NET_ADMIN;
+    if site.uses_native_esp() || site.plain.backend.is_direct() || site.wire.backend.is_direct() {
+        needed |= CapabilitySet::NET_RAW;
+    }
+    needed.difference(own).iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }
 
 /// Linux before 5.8 has no `CAP_BPF`; its `bpf()` wants `CAP_SYS_ADMIN`.

@@ -25,6 +25,7 @@ use rustix::thread::CapabilitySet;
 use crate::exit::describe;
 use limits::{Landlock, SyscallFilter};
 
+pub(crate) use capabilities::lacking;
 pub(crate) use limits::Limits;
 pub(crate) use memory::{keep_private, keep_private_for_now};
 

@@ -63,8 +63,21 @@ fn failed(error: ClientError, refused: Exit) -> anyhow::Error {
     Stop { message: error.to_string(), exit }.into()
 }
 
-/// Prints an answer, as text or as JSON.
+/// Prints an answer, as text or as JSON, in which it has its `schema`.
 pub(super) fn print(answer: &(impl Serialize + Text), as_json: bool) -> anyhow::Result<Exit> {
+    if as_json {
+        output::json_as_is(answer)?;
+    } else {
+        output::print(&answer.text())?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The same of an answer without `schema`.
+pub(super) fn print_with_schema(
+    answer: &(impl Serialize + Text),
+    as_json: bool,
+) -> anyhow::Result<Exit> {
     if as_json {
         output::json(answer)?;
     } else {

@@ -55,7 +55,6 @@ const INSTALLED: &str = "/etc/convoy/convoy.toml";
 
 #[derive(Serialize)]
 struct Report {
-    schema: u32,
     problems: usize,
     checks: Vec<Check>,
 }
@@ -83,7 +82,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
     let checks = doctor::look(site.as_ref());
     let problems = checks.iter().filter(|check| check.level == Level::Problem).count();
     if args.json {
-        output::json(&Report { schema: 1, problems, checks })?;
+        output::json(&Report { problems, checks })?;
     } else {
         let line = |check: &Check| {
             // One line each, whatever was found.

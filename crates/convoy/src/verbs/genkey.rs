@@ -39,7 +39,6 @@ pub struct GenkeyArgs {
 
 #[derive(Serialize)]
 struct Report<'a> {
-    schema: u32,
     file: &'a PathBuf,
     algorithm: &'a str,
     /// Key of the site file that names the file.
@@ -70,7 +69,6 @@ pub(crate) fn run(args: &GenkeyArgs) -> anyhow::Result<Exit> {
     })?;
     if args.json {
         output::json(&Report {
-            schema: 1,
             file: &args.file,
             algorithm: &parts.name,
             field: parts.field,

@@ -13,6 +13,7 @@ pub(crate) mod helper;
 pub(crate) mod init;
 pub(crate) mod keys;
 pub(crate) mod manual;
+pub(crate) mod metrics;
 pub(crate) mod open;
 #[cfg(feature = "provider")]
 pub mod openssl_conf;

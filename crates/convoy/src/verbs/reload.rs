@@ -11,5 +11,5 @@ pub(crate) fn run(args: &AskArgs) -> anyhow::Result<Exit> {
     let Answer::Reload(report) = ask::ask(&client, Request::Reload, Exit::Usage)? else {
         return Err(ask::unexpected(&client));
     };
-    ask::print(&*report, args.json)
+    ask::print_with_schema(&*report, args.json)
 }

@@ -33,7 +33,8 @@ pub struct RunArgs {
     /// Site file.
     #[arg(value_name = "SITE.toml")]
     pub site: PathBuf,
-    /// Print the changes that the gateway would make on this host, and change nothing.
+    /// Print the changes that the gateway would make on this host, and change nothing; exit code 1 if the user's rights
+    /// are not enough for them.
     #[arg(long)]
     pub dry_run: bool,
     /// With --dry-run: print as JSON.
@@ -269,6 +270,8 @@ struct DryRun {
     plain_mtu: u16,
     wire_mtu: u16,
     changes: Vec<String>,
+    /// Capabilities that this user would need, and lacks.
+    lacking: Vec<String>,
 }
 
 fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
@@ -318,6 +321,7 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         plain_mtu: plain_mtu(site, wire_mtu),
         wire_mtu,
         changes,
+        lacking: privileges::lacking(site),
     };
     if json {
         output::json(&report)?;
@@ -339,5 +343,12 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         };
         output::print(&text)?;
     }
-    Ok(Exit::Ok)
+    if report.lacking.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    tracing::warn!(
+        "this user lacks {}, so it can neither start the gateway nor see all that may be in its way: run as root",
+        report.lacking.join(" and ")
+    );
+    Ok(Exit::Trouble)
 }

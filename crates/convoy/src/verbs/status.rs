@@ -62,9 +62,9 @@ fn show(args: &StatusArgs, status: &Status) -> anyhow::Result<()> {
     let text = || if args.all { status.whole_text() } else { status.text() };
     match (args.json, args.watch.is_some()) {
         // One line each, for programs that read a stream.
-        (true, true) => output::print(&format!("{}\n", serde_json::to_string(status)?)),
-        (true, false) => output::json(status),
-        // Home, and clear below: the snapshot stands still.
+        (true, true) => output::json_line(status),
+        (true, false) => output::json_as_is(status),
+        // Home, and clear below: the text stands still.
         (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", text())),
         (false, false) => output::print(&text()),
     }

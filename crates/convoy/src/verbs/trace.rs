@@ -66,7 +66,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<Exit> {
         return Err(ask::unexpected(&client));
     };
     if args.json {
-        output::json(&trace)?
+        output::json_as_is(&trace)?
     } else {
         output::print(&trace.text())?
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use crate::common::{Plan, convoy, text};
@@ -10,7 +11,7 @@ use crate::common::{Plan, convoy, text};
 fn status_without_a_gateway_says_so_and_ends_with_3() {
     let folder = tempfile::tempdir().unwrap();
     let site = Plan::simple().write('a', folder.path());
-    for verb in ["status", "sa", "policy", "reload", "keys", "trace"] {
+    for verb in ["status", "sa", "policy", "reload", "keys", "trace", "metrics"] {
         let packet = ["--from", "10.1.0.1", "--to", "10.2.0.1"];
         let more = if verb == "trace" { &packet[..] } else { &[] };
         let output = convoy(&[&[verb, site.to_str().unwrap()], more].concat());
@@ -320,7 +321,9 @@ fn check_and_dry_run_agree() {
         (dry.status.code(), checked.status.code(), text_of(&dry) + &text_of(&checked))
     };
     let (dry, checked, said) = check(&good);
-    assert!(dry == Some(0) && matches!(checked, Some(0 | 1)), "{said}");
+    let is_root = nix::unistd::geteuid().is_root();
+    assert_eq!(dry, Some(i32::from(!is_root)), "{said}");
+    assert!(matches!(checked, Some(0 | 1)), "{said}");
     let (dry, checked, said) =
         check(&good.replacen("remote = \"10.2.0.0/24\"", "remote = \"0.0.0.0/0\"", 1));
     assert_eq!((dry, checked), (Some(2), Some(2)), "{said}");
@@ -334,6 +337,30 @@ fn check_and_dry_run_agree() {
     // The file may be meant for another machine, so this is a warning to `check`.
     assert_eq!((dry, checked), (Some(2), Some(1)), "{said}");
     assert_eq!(said.matches("processor 1023 is not available").count(), 2, "{said}");
+}
+
+/// A dry run by somebody who could not start the gateway says so, and does not end as if all were well.
+#[test]
+fn a_dry_run_without_rights_says_what_it_could_not_see() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can become another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = Plan::simple().write('a', folder.path());
+    let program = folder.path().join("convoy");
+    crate::common::copy_program(&program);
+    let nobody = 65_534;
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        std::os::unix::fs::chown(entry.unwrap().path(), Some(nobody), Some(nobody)).unwrap();
+    }
+    std::os::unix::fs::chown(folder.path(), Some(nobody), Some(nobody)).unwrap();
+    let mut command = std::process::Command::new(&program);
+    command.args(["run", path.to_str().unwrap(), "--dry-run", "--json"]);
+    let output = command.uid(nobody).gid(nobody).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text_of(&output));
+    assert!(text(&output.stderr).contains("this user lacks CAP_NET_ADMIN and CAP_NET_RAW"));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["lacking"], serde_json::json!(["CAP_NET_ADMIN", "CAP_NET_RAW"]));
 }
 
 fn text_of(output: &std::process::Output) -> String {

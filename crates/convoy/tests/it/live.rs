@@ -13,7 +13,7 @@ use convoy_host::{LinkName, Network};
 use convoy_lab::traffic::{Direction, Ping, Rate, UdpPaced, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig, WIRE_LINK};
 
-fn lab() -> Topology {
+pub(crate) fn lab() -> Topology {
     Topology::build(&TopologyConfig { named: false, ..Default::default() }).unwrap()
 }
 
@@ -497,7 +497,34 @@ fn metrics_are_served_in_the_gateways_namespace() {
     ] {
         assert!(page.contains(sample), "{sample} is missing in\n{page}");
     }
+    // The verb prints the same figures; only those of time and of the asking itself differ.
+    let printed = convoy(&["metrics", site.to_str().unwrap()]);
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let names = |page: &str| -> Vec<String> {
+        let lines = page.lines().filter(|line| line.starts_with("# TYPE "));
+        lines.map(str::to_owned).collect()
+    };
+    let (_, served) = page.split_once("\r\n\r\n").unwrap();
+    let printed = text(&printed.stdout);
+    assert!(names(served).len() > 10, "{served}");
+    assert_eq!(names(&printed), names(served));
     assert!(gateway.terminate().success());
+}
+
+/// Without `[metrics]` in the site file nothing is served, and the verb prints the page all the same.
+#[test]
+fn metrics_are_printed_on_demand() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let site = Plan::simple().write('a', folder.path());
+    let _gateway = Gateway::start(&lab.a.gateway, &site);
+    let printed = convoy(&["metrics", site.to_str().unwrap()]);
+    let page = text(&printed.stdout);
+    assert!(page.contains("\nconvoy_policy_up{policy=\"all\"} 1\n"), "{page}");
+    assert!(page.ends_with('\n'), "{page}");
 }
 
 /// Somebody without rights has the port; then the address is not there yet.

@@ -15,6 +15,7 @@ mod docs;
 mod doctor;
 mod exec;
 mod install;
+mod json;
 mod keep;
 mod kernel_policies;
 mod leaks;

@@ -25,5 +25,5 @@ pub(super) fn set(args: &SetDriverArgs) -> anyhow::Result<Exit> {
     let Answer::SetDriver(change) = ask::ask(&client, request, Exit::Usage)? else {
         return Err(ask::unexpected(&client));
     };
-    ask::print(&*change, args.json)
+    ask::print_with_schema(&*change, args.json)
 }
