@@ -85,6 +85,8 @@ pub(super) struct Acquire {
     wanted: Vec<Wanted>,
     /// Number of `wanted` that are owed.
     owed: usize,
+    /// True if the packets that are classified now have waited.
+    have_waited: bool,
 }
 
 impl Acquire {
@@ -94,6 +96,7 @@ impl Acquire {
             again: 0,
             wanted: Vec::with_capacity(SAS),
             owed: 0,
+            have_waited: false,
         }
     }
 
@@ -109,9 +112,7 @@ impl Acquire {
         let free = FRAMES.saturating_sub(self.held.len());
         let of_number = self.wanted.iter().filter(|wanted| wanted.need.reqid == need.reqid);
         let has_share = of_number.map(|wanted| wanted.frames).sum::<usize>() < free;
-        // What waits on did not find it in the present snapshot either.
-        let has_waited = since != now;
-        let Some(wanted) = self.want(need, packet.info.flow, now, has_waited) else {
+        let Some(wanted) = self.want(need, packet.info.flow, now) else {
             return bin.drop(packet.frame, DropReason::AcquireFull);
         };
         if !has_share || wanted.frames >= FRAMES_EACH {
@@ -123,17 +124,12 @@ impl Acquire {
     }
 
     /// The entry of an SA that is waited for; makes one, or asks anew, where there is need and room.
-    fn want(
-        &mut self,
-        need: Need,
-        flow: FlowKey,
-        now: Now,
-        has_waited: bool,
-    ) -> Option<&mut Wanted> {
+    fn want(&mut self, need: Need, flow: FlowKey, now: Now) -> Option<&mut Wanted> {
         let known = self.wanted.iter().position(|wanted| wanted.need == need);
         let at = known.or_else(|| self.place(need, flow, now))?;
         let wanted = self.wanted.get_mut(at)?;
-        if core::mem::take(&mut wanted.came) && !has_waited {
+        // What has waited did not find it in the present snapshot either, and waits on.
+        if core::mem::take(&mut wanted.came) && !self.have_waited {
             wanted.asked = None;
         }
         if !wanted.owed && wanted.may_ask(now) {
@@ -166,6 +162,11 @@ impl Acquire {
         Some(self.wanted.len() - 1)
     }
 
+    /// New packets are classified from here on.
+    pub(super) fn begin(&mut self) {
+        self.have_waited = false;
+    }
+
     /// There is a new snapshot: all that wait are to be classified again.
     pub(super) fn look_again(&mut self) {
         self.again = self.held.len();
@@ -178,6 +179,7 @@ impl Acquire {
 
     /// Takes packets that are to be classified again and came at the same moment, which is returned.
     pub(super) fn take(&mut self, into: &mut Vec<Packet>) -> Option<Now> {
+        self.have_waited = true;
         let since = self.held.front().filter(|_| self.again > 0)?.since;
         while self.again > 0 && into.len() < into.capacity() {
             let Some(held) = self.held.pop_front_if(|held| held.since == since) else { break };

@@ -245,6 +245,7 @@ impl<O: Observer> Outbound<O> {
         let Self { config, packets, icmp, answers, acquire, counters, flows, .. } = self;
         let mut bin = Bin { pool, counters };
         let n = BURST_MAX - flows.held();
+        acquire.begin();
         match source {
             Source::Waited => return acquire.take(packets).unwrap_or(now),
             Source::Answers => parse::run(answers, n, packets, &mut bin),
