@@ -35,9 +35,58 @@ impl Throttle {
     }
 }
 
+/// Lines of the log that come one by one as long as they are few, and are counted when they are many.
+#[derive(Debug, Default)]
+pub(crate) struct Fold {
+    began: Option<Instant>,
+    said: u32,
+    folded: u64,
+}
+
+impl Fold {
+    /// Time over which lines are counted.
+    const INTERVAL: Duration = Duration::from_secs(5);
+    /// Lines in that time that are said one by one.
+    const SAID_MAX: u32 = 32;
+
+    /// Returns true if the next line is to be said; else it is counted.
+    pub(crate) fn says(&mut self, now: Instant) -> bool {
+        if self.is_over(now) {
+            self.began = Some(now);
+            self.said = 0;
+        }
+        let may = self.said < Self::SAID_MAX;
+        match may {
+            true => self.said = self.said.saturating_add(1),
+            false => self.folded = self.folded.saturating_add(1),
+        }
+        may
+    }
+
+    /// Number of lines that were counted instead of said, once their time is over.
+    pub(crate) fn folded(&mut self, now: Instant) -> Option<u64> {
+        (self.folded > 0 && self.is_over(now)).then(|| std::mem::take(&mut self.folded))
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.began.is_none_or(|began| now.saturating_duration_since(began) >= Self::INTERVAL)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_lines_are_counted_and_few_are_said() {
+        let (mut fold, start) = (Fold::default(), Instant::now());
+        let said = (0..1000).filter(|_| fold.says(start)).count();
+        assert_eq!(said, 32);
+        assert_eq!(fold.folded(start), None, "their time is not over");
+        let later = start + Fold::INTERVAL;
+        assert_eq!((fold.folded(later), fold.folded(later)), (Some(968), None));
+        assert!(fold.says(later));
+    }
 
     #[test]
     fn a_message_is_said_once_in_a_while_and_counts_the_others() {

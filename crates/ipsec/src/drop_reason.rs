@@ -177,6 +177,15 @@ reasons! {
     }
 }
 
+impl DropReason {
+    /// False for packets that are of no use to anybody: those that hosts send on their link by themselves, keepalives
+    /// and dummies.
+    #[must_use]
+    pub const fn is_loss(self) -> bool {
+        !matches!(self, Self::LinkLocal | Self::NatKeepalive | Self::DummyPacket)
+    }
+}
+
 const COUNT: usize = DropReason::ALL.len();
 
 /// One counter for each [`DropReason`], written by one worker and read by anyone.

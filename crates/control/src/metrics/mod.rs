@@ -187,6 +187,7 @@ fn gateway(page: &mut Page, inputs: &Figures) {
     }
     questions(page, status);
     connections(page, status);
+    daemons(page, status);
     let Told { soft, hard, acquires, mappings } = inputs.told;
     page.family(
         "convoy_sa_expirations_total",
@@ -207,6 +208,19 @@ fn gateway(page: &mut Page, inputs: &Figures) {
     page.family("convoy_sas", Kind::Gauge, "SAs at present.")
         .sample(&[("direction", "outbound")], outbound)
         .sample(&[("direction", "inbound")], inbound);
+}
+
+/// Adds IKE daemons and the requests that were refused to them.
+fn daemons(page: &mut Page, status: &Status) {
+    let Some(daemons) = &status.daemons else { return };
+    page.family("convoy_ike_daemons", Kind::Gauge, "IKE daemons that are attached.")
+        .sample(&[], daemons.attached.len());
+    page.family(
+        "convoy_refused_requests_total",
+        Kind::Counter,
+        "Requests of IKE daemons that were refused with a reason.",
+    )
+    .sample(&[], daemons.refused_requests);
 }
 
 /// Adds the kernel's questions about packets of mixed prefixes, and the answers.

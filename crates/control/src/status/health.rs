@@ -5,7 +5,10 @@ use std::time::Duration;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::sequence::SequenceLimits;
 
-use super::{DirectionStatus, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus};
+use super::peers::Silent;
+use super::{
+    Daemons, DirectionStatus, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus,
+};
 
 /// An SA whose numbers end within this time is worth a warning.
 const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -16,6 +19,8 @@ const CRITICAL_SHARE: f64 = 0.01;
 /// Parts of a picture that tell of health.
 pub(super) struct Seen<'a> {
     pub(super) sas: &'a [SaStatus],
+    /// Peers that get packets and send none.
+    pub(super) silent: Vec<Silent>,
     pub(super) drops: &'a [Drops],
     pub(super) outbound: Flow,
     pub(super) inbound: Flow,
@@ -27,6 +32,10 @@ pub(super) struct Seen<'a> {
     /// Facilities that the gateway can do without and has not, with the reason.
     pub(super) lacking: &'a [String],
     pub(super) leases: &'a Leases,
+    /// IKE daemons, if they are served.
+    pub(super) daemons: Option<&'a Daemons>,
+    /// True if daemons are served, and there are no SAs and no policies of theirs.
+    pub(super) has_nothing_of_daemons: bool,
 }
 
 impl Seen<'_> {
@@ -166,6 +175,9 @@ pub(super) fn health(seen: &Seen<'_>) -> Health {
         found.extend(lifetime(sa));
         found.extend(numbers(sa));
     }
+    found.extend(silence(&seen.silent).map(|text| (Level::Warning, text)));
+    let daemons = seen.daemons.iter().flat_map(|it| daemons(it, seen.has_nothing_of_daemons));
+    found.extend(daemons.map(|text| (Level::Warning, text)));
     if let Some(why) = &seen.leases.failure {
         found.push((Level::Warning, format!("the state folder cannot be written: {why}")));
     }
@@ -213,6 +225,51 @@ fn tx_causes(growing: &[&str]) -> String {
         }
     }
     text
+}
+
+/// Time for which a refused request is worth a warning, in seconds.
+const REFUSED_S: f64 = 600.0;
+
+/// Faults beside IKE daemons, in words: none is attached, or a request was refused of late.
+fn daemons(daemons: &Daemons, has_nothing: bool) -> Vec<String> {
+    let absent = match (&daemons.gone, daemons.attached.is_empty()) {
+        (Some(gone), true) => Some(format!(
+            "the IKE daemon {} (pid {}) has ended, and its SAs are not renewed: start it again",
+            gone.name, gone.pid
+        )),
+        (None, true) if has_nothing => Some(
+            "no IKE daemon is attached, and there are no SAs: start one with `convoy exec`, or lead its \
+             service here with `convoy enable`"
+                .to_owned(),
+        ),
+        _ => None,
+    };
+    let refused = daemons.last_refusal.as_ref().filter(|last| last.age_s < REFUSED_S);
+    let refused = refused.map(|last| match daemons.refused_requests {
+        1 => format!("a request of an IKE daemon was refused: {}", last.text),
+        count => {
+            format!("{count} requests of an IKE daemon were refused, the last one: {}", last.text)
+        }
+    });
+    absent.into_iter().chain(refused).collect()
+}
+
+/// Peers that are named one by one; of more, their number is told.
+const NAMED_PEERS: usize = 8;
+
+/// Peers that get packets and send none, in words.
+fn silence(silent: &[Silent]) -> Option<String> {
+    let longest = silent.iter().map(|silent| silent.seconds).max()?;
+    let named: Vec<_> = silent.iter().take(NAMED_PEERS).map(|it| it.peer.to_string()).collect();
+    let more = match silent.len().saturating_sub(NAMED_PEERS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "nothing comes from {}{more} for {longest} s, though packets go there: is the peer's gateway up, has it the \
+         same keys, and does the path let ESP through both ways? (right where traffic goes one way only)",
+        named.join(", ")
+    ))
 }
 
 fn lifetime(sa: &SaStatus) -> Option<(Level, String)> {

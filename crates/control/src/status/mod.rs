@@ -4,17 +4,21 @@
 //! version; their meaning and unit do not change. Units are in the names: `_s` seconds, `_bytes`,
 //! `per_second`. Counters count since the gateway's start.
 
+mod attached;
 mod crypto;
 mod health;
 mod observe;
+mod peers;
 mod policies;
 mod sampler;
+mod summary;
 mod text;
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use attached::Attached;
 pub use crypto::{
     CryptoReport, DriverChange, DriverState, DriverStatus, TierStatus, crypto_report, driver_status,
 };
@@ -80,9 +84,45 @@ pub struct Status {
     /// is no TUN interface.
     #[serde(default)]
     pub leak_protection: Option<LeakProtection>,
+    /// IKE daemons; absent without `[xfrm]`.
+    #[serde(default)]
+    pub daemons: Option<Daemons>,
     /// Limits on somebody who has taken the gateway over; absent until it has started.
     #[serde(default)]
     pub confinement: Option<Confinement>,
+}
+
+/// IKE daemons that the gateway serves, and requests that it refused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Daemons {
+    /// Processes that listen for acquires and expiries, by pid.
+    pub attached: Vec<Daemon>,
+    /// The one that ended last in this run of the gateway, while none is attached.
+    pub gone: Option<Daemon>,
+    /// Requests for SAs and policies that were refused with a reason.
+    pub refused_requests: u64,
+    /// The last of them.
+    pub last_refusal: Option<RefusedRequest>,
+}
+
+/// Process that listens as IKE daemons do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Daemon {
+    /// Its name (`/proc/PID/comm`).
+    pub name: String,
+    /// Process.
+    pub pid: i32,
+    /// Time since it began to listen; of one that ended, since then.
+    pub since_s: f64,
+}
+
+/// Request of an IKE daemon that was refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RefusedRequest {
+    /// SA or policy, reason and process.
+    pub text: String,
+    /// Time since then.
+    pub age_s: f64,
 }
 
 /// Rights that a gateway has given up for good.
@@ -239,6 +279,14 @@ pub struct Drops {
     pub packets: u64,
     /// Packets per second, over the last seconds.
     pub packets_per_second: Option<f64>,
+    /// False where nothing is lost by it: a host's own packets for its link, keepalives and dummies.
+    #[serde(default = "yes")]
+    pub is_loss: bool,
+}
+
+/// Gateways of before did not say it.
+fn yes() -> bool {
+    true
 }
 
 /// One worker.

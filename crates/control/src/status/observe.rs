@@ -14,6 +14,7 @@ use convoy_ipsec::selector;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 
+use super::attached::Attached;
 use super::health::{Seen, health};
 use super::{
     Confinement, Count, DirectionStatus, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
@@ -53,6 +54,8 @@ pub struct Inputs<'a> {
     pub daemons: Option<&'a Kernel>,
     /// Measures that keep protected packets from leaving in clear.
     pub leak_protection: Option<LeakProtection>,
+    /// Processes that listen as IKE daemons do: those that do, and the one that ended last.
+    pub attached: &'a Attached,
     /// Limits on somebody who has taken the gateway over.
     pub confinement: Option<Confinement>,
 }
@@ -75,6 +78,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
     for count in inputs.counts {
         sampler.note(&series(count.name), inputs.now_ns, count.value);
     }
+    sampler.peers.note(&sas, inputs.now_ns);
     // SAs come and go, and their names with them.
     sampler.forget(inputs.now_ns);
     let leases = Leases {
@@ -84,8 +88,11 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
     let growing = |count: &&NamedCount<'_>| {
         sampler.per_second(&series(count.name)).is_some_and(|rate| rate > 0.0)
     };
+    let daemons = inputs.daemons.map(|kernel| inputs.attached.report(kernel, inputs.now_ns));
+    let has_nothing = inputs.daemons.is_some_and(Kernel::is_empty);
     let health = health(&Seen {
         sas: &sas,
+        silent: sampler.peers.silent(inputs.now_ns),
         drops: &drops,
         outbound,
         inbound,
@@ -94,6 +101,8 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         broken: inputs.broken,
         lacking: inputs.lacking,
         leases: &leases,
+        daemons: daemons.as_ref(),
+        has_nothing_of_daemons: has_nothing,
     });
     Status {
         schema: SCHEMA,
@@ -107,8 +116,8 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         tier: cpu.best().to_string(),
         engine: state.site().crypto.name().map(str::to_owned),
         generation: state.generation(),
-        outbound: latest(outbound, &sas, true),
-        inbound: latest(inbound, &sas, false),
+        outbound: latest(outbound, &sas, true, inputs.now_ns, sampler),
+        inbound: latest(inbound, &sas, false, inputs.now_ns, sampler),
         transit: Some(transit),
         drops,
         kernel_drops,
@@ -118,6 +127,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         leases,
         sas,
         leak_protection: inputs.leak_protection.clone(),
+        daemons,
         confinement: inputs.confinement.clone(),
     }
 }
@@ -194,13 +204,19 @@ fn flow(sampler: &mut Sampler, name: &str, now_ns: u64, packets: u64, bytes: u64
     }
 }
 
-/// The last packet of a direction is the last of any of its SAs.
-fn latest(flow: Flow, sas: &[SaStatus], outbound: bool) -> Flow {
+/// A direction's flow with its last packet, which is the last of any of its SAs.
+fn latest(
+    flow: Flow,
+    sas: &[SaStatus],
+    is_outbound: bool,
+    now_ns: u64,
+    sampler: &mut Sampler,
+) -> Flow {
     let same = sas
         .iter()
-        .filter(|sa| matches!(sa.direction, DirectionStatus::Outbound { .. }) == outbound);
+        .filter(|sa| matches!(sa.direction, DirectionStatus::Outbound { .. }) == is_outbound);
     let last = same.filter_map(|sa| sa.flow.last_packet_s).min_by(f64::total_cmp);
-    Flow { last_packet_s: last, ..flow }
+    Flow { last_packet_s: sampler.last_packet(is_outbound, now_ns, last), ..flow }
 }
 
 fn drops(inputs: &Inputs<'_>, sampler: &mut Sampler) -> Vec<Drops> {
@@ -215,6 +231,7 @@ fn drops(inputs: &Inputs<'_>, sampler: &mut Sampler) -> Vec<Drops> {
                 help: reason.help().to_owned(),
                 packets,
                 packets_per_second: sampler.per_second(&name),
+                is_loss: reason.is_loss(),
             });
         }
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::peers::Peers;
+
 /// Time over which rates are averaged, in nanoseconds.
 const SPAN_NS: u64 = 5_000_000_000;
 
@@ -17,6 +19,11 @@ const LEAST_NS: u64 = 500_000_000;
 #[derive(Debug, Default)]
 pub struct Sampler {
     series: HashMap<String, VecDeque<(u64, u64)>>,
+    /// Traffic with peers.
+    pub(super) peers: Peers,
+    /// Moments of the last packet that left and of the last that arrived, also through SAs that are gone, in
+    /// nanoseconds.
+    last_packets_ns: [Option<u64>; 2],
 }
 
 impl Sampler {
@@ -46,6 +53,21 @@ impl Sampler {
         let ((from, first), (to, last)) = (series.front()?, series.back()?);
         let seconds = to.saturating_sub(*from) as f64 / 1e9;
         (seconds > 0.0).then(|| last.saturating_sub(*first) as f64 / seconds)
+    }
+
+    /// Takes note of the age of a direction's last packet in seconds, as its SAs tell it; returns the age of the last
+    /// packet through any SA, those that are gone included.
+    pub(super) fn last_packet(
+        &mut self,
+        is_outbound: bool,
+        now_ns: u64,
+        age_s: Option<f64>,
+    ) -> Option<f64> {
+        let [inbound, outbound] = &mut self.last_packets_ns;
+        let last = if is_outbound { outbound } else { inbound };
+        let told = age_s.map(|age| now_ns.saturating_sub((age * 1e9) as u64));
+        *last = (*last).max(told);
+        last.map(|at| now_ns.saturating_sub(at) as f64 / 1e9)
     }
 
     /// Forgets counters of which nobody took note for a minute.
@@ -94,6 +116,16 @@ mod tests {
         assert_eq!(sampler.series.len(), 2);
         sampler.forget(60 * S);
         assert_eq!(sampler.series.keys().collect::<Vec<_>>(), ["here"]);
+    }
+
+    /// SAs are replaced, and packets that went through the old ones went all the same.
+    #[test]
+    fn the_last_packet_of_a_direction_outlives_its_sa() {
+        let mut sampler = Sampler::default();
+        assert_eq!(sampler.last_packet(true, 9 * S, Some(2.0)), Some(2.0));
+        assert_eq!(sampler.last_packet(true, 10 * S, None), Some(3.0));
+        assert_eq!(sampler.last_packet(false, 10 * S, None), None);
+        assert_eq!(sampler.last_packet(true, 11 * S, Some(0.5)), Some(0.5));
     }
 
     #[test]

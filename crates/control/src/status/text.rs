@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
+use super::summary::{LISTED_MAX, Summary};
 use super::{
-    CryptoReport, DirectionStatus, DriverChange, DriverState, DriverStatus, LeakProtection,
-    LifetimeLeft, LifetimeState, LifetimeStatus, Origin, PolicyDirection, PolicyReport,
-    PolicyStatus, Questions, SaReport, SaStatus, Status, Use, WorkerStatus,
+    CryptoReport, Daemons, DirectionStatus, DriverChange, DriverState, DriverStatus, Drops,
+    LeakProtection, LifetimeLeft, LifetimeState, LifetimeStatus, Origin, PolicyDirection,
+    PolicyReport, PolicyStatus, Questions, SaReport, SaStatus, Status, Use, WorkerStatus,
 };
 use crate::state::ReloadReport;
 
@@ -16,8 +17,15 @@ pub trait Text {
     fn text(&self) -> String;
 }
 
-impl Text for Status {
-    fn text(&self) -> String {
+impl Status {
+    /// The text with every SA, however many they are.
+    #[must_use]
+    pub fn whole_text(&self) -> String {
+        self.text_with(&self.sas, "")
+    }
+
+    /// The text with these SAs and a line about others.
+    fn text_with(&self, sas: &[SaStatus], others: &str) -> String {
         let mut out = String::new();
         let workers = if self.workers == 1 {
             "1 worker".to_owned()
@@ -53,6 +61,9 @@ impl Text for Status {
         if let Some(confinement) = &self.confinement {
             let _ = writeln!(out, "  confinement   {}", confinement.in_words());
         }
+        if let Some(daemons) = &self.daemons {
+            let _ = writeln!(out, "  IKE daemons   {}", attached(daemons));
+        }
         let mut flows = Table::new(&["", "packets", "packets/s", "rate", "bytes", "last packet"]);
         let transit = self.transit.iter().filter(|flow| flow.packets > 0);
         let transit = transit.map(|flow| ("tunnel to tunnel", flow));
@@ -74,20 +85,13 @@ impl Text for Status {
         if let Some(questions) = self.leak_protection.as_ref().and_then(|leaks| leaks.questions) {
             let _ = write!(out, "\n{}", question_table(&questions));
         }
-        if !self.sas.is_empty() {
-            let _ = write!(out, "\n{}", sa_table(&self.sas));
+        if !others.is_empty() {
+            let _ = writeln!(out, "\n{others}");
         }
-        let mut drops = Table::new(&["dropped because", "packets", "packets/s", "meaning"]);
-        for drop in &self.drops {
-            let meaning = drop.help.split_once(". ").map_or(drop.help.as_str(), |(first, _)| first);
-            let meaning = meaning.trim_end_matches('.').to_owned();
-            drops.row(vec![
-                drop.reason.clone(),
-                count(drop.packets),
-                rate(drop.packets_per_second, ""),
-                meaning,
-            ]);
+        if !sas.is_empty() {
+            let _ = write!(out, "\n{}", sa_table(sas));
         }
+        let mut drops = drop_table("dropped because", self.drops.iter().filter(|it| it.is_loss));
         if self.kernel_drops > 0 {
             let meaning = "Dropped by the kernel before they could be read".to_owned();
             drops.row(vec![
@@ -101,7 +105,40 @@ impl Text for Status {
             true => write!(out, "\nno packets dropped\n"),
             false => write!(out, "\n{}", drops.text()),
         };
+        let useless = drop_table("dropped, no loss", self.drops.iter().filter(|it| !it.is_loss));
+        if !useless.rows.is_empty() {
+            let _ = write!(out, "\n{}", useless.text());
+        }
         out
+    }
+}
+
+impl Text for Status {
+    fn text(&self) -> String {
+        if self.sas.len() <= LISTED_MAX {
+            return self.whole_text();
+        }
+        let Summary { line, noticed, more } = Summary::of(&self.sas);
+        let more = match more {
+            0 => String::new(),
+            more => format!("\n{more} more that need attention are not shown"),
+        };
+        self.text_with(&noticed, &format!("{line}{more}"))
+    }
+}
+
+/// The IKE daemons, and how many of their requests were refused.
+fn attached(daemons: &Daemons) -> String {
+    let names = daemons.attached.iter().map(|daemon| {
+        format!("{} (pid {}) for {}", daemon.name, daemon.pid, duration(daemon.since_s))
+    });
+    let names = match daemons.attached.is_empty() {
+        true => "none".to_owned(),
+        false => names.collect::<Vec<_>>().join(", "),
+    };
+    match daemons.refused_requests {
+        0 => names,
+        count => format!("{names}; requests refused: {}", self::count(count)),
     }
 }
 
@@ -112,6 +149,17 @@ impl Text for SaReport {
         }
         sa_table(&self.sas)
     }
+}
+
+fn drop_table<'a>(heading: &str, drops: impl Iterator<Item = &'a Drops>) -> Table {
+    let mut table = Table::new(&[heading, "packets", "packets/s", "meaning"]);
+    for drop in drops {
+        let meaning = drop.help.split_once(". ").map_or(drop.help.as_str(), |(first, _)| first);
+        let meaning = meaning.trim_end_matches('.').to_owned();
+        let rate = rate(drop.packets_per_second, "");
+        table.row(vec![drop.reason.clone(), count(drop.packets), rate, meaning]);
+    }
+    table
 }
 
 fn worker_table(workers: &[WorkerStatus]) -> String {

@@ -16,7 +16,9 @@ mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS, SpiClass};
 pub use keep::{Earlier, Keep, KeepError, Words};
-pub use kernel::{Carried, Cover, CoverChange, Covered, Host, Kernel, Restored, Told, Wanted};
+pub use kernel::{
+    Carried, Cover, CoverChange, Covered, Host, Kernel, Refused, Restored, Told, Wanted,
+};
 pub use moment::Moment;
 pub use plane::{Placed, Setting};
 pub use policies::{Changed, Counts, Insertion, Policies, Replaced};

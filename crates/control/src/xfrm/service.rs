@@ -56,6 +56,10 @@ pub trait Service: Send + Sync {
         Vec::new()
     }
 
+    /// Takes note of all processes that listen as IKE daemons do (for acquires or expiries), by pid; called when these
+    /// are others than before.
+    fn daemons(&self, _daemons: &[Client]) {}
+
     /// Takes over the ESP that arrives at a daemon's UDP socket, if `encap` is its kind
     /// (`UDP_ENCAP_ESPINUDP` is 2), or gives it back, if `encap` is 0.
     ///

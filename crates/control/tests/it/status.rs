@@ -7,8 +7,8 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State};
 use convoy_control::status::{
-    DirectionStatus, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler, Status, Text,
-    Use, observe, policy_report, sa_report,
+    Attached, DirectionStatus, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler,
+    Status, Text, Use, observe, policy_report, sa_report,
 };
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
@@ -107,6 +107,7 @@ impl Bench {
             broken,
             lacking: &self.lacking,
             daemons: None,
+            attached: &Attached::default(),
             leak_protection: None,
             confinement: None,
         };
@@ -250,6 +251,38 @@ fn what_wants_attention_is_told_with_an_exit_code() {
     let soon = fast.look(0).health;
     assert_eq!(soon.level, Level::Warning);
     assert!(soon.reasons[0].contains("SA out runs out of sequence numbers"), "{soon:?}");
+}
+
+/// A tunnel whose peer was killed sends and hears nothing.
+#[test]
+fn a_peer_that_answers_nothing_for_a_while_is_told() {
+    let mut bench = Bench::new();
+    let level = |bench: &mut Bench| bench.look(0).health.level;
+    bench.look(0);
+    let sends = |bench: &mut Bench, seconds: u32| {
+        (0..seconds).for_each(|_| {
+            bench.pass(1);
+            bench.look(0);
+        });
+    };
+    sends(&mut bench, 29);
+    assert_eq!(level(&mut bench), Level::Ok, "an answer may take its time");
+    sends(&mut bench, 4);
+    let health = bench.look(0).health;
+    assert_eq!(health.level, Level::Warning);
+    assert!(health.reasons[0].starts_with("nothing comes from 192.0.2.2 for 3"), "{health:?}");
+    let hear = |bench: &Bench| {
+        let snapshot = bench.state.published().current();
+        let (_, sa) = snapshot.inbound_sas().next().unwrap();
+        sa.counters.last_packet_ns.set(bench.now_ns + 700_000_000);
+    };
+    hear(&bench);
+    assert_eq!(level(&mut bench), Level::Ok, "it answers again");
+    // A packet now and then is no question without an answer.
+    for _ in 0..3 {
+        bench.pass(1);
+        (0..40).for_each(|_| assert_eq!(level(&mut bench), Level::Ok));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod check;
 mod ciphers;
 mod engine;
+mod health;
 mod kernel;
 mod modules;
 mod network;
@@ -37,6 +38,7 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
         Err(error) => error.is_no_gateway().then_some(false),
     };
     let served = Path::new("/run/convoy/xfrm.sock");
+    let told = status_of.map(|status| health::look(&status.health)).unwrap_or_default();
     let ciphers = ciphers::look(site, status_of.map(|status| &**status));
     let patient = Patient {
         site,
@@ -56,5 +58,6 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
     checks.extend(programs::look(root, &patient));
     checks.extend(engine);
     checks.extend(ciphers);
+    checks.extend(told);
     checks
 }

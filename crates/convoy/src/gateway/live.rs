@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::event::describe as describe_event;
@@ -16,8 +16,9 @@ use convoy_control::server;
 use convoy_control::site::CryptoEngine;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
-    CryptoReport, DriverChange, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler,
-    Status, Text as _, crypto_report, driver_status, observe, policy_report, sa_report,
+    Attached, CryptoReport, DriverChange, Inputs, Level, NamedCount, PolicyReport, SCHEMA,
+    SaReport, Sampler, Status, Text as _, crypto_report, driver_status, observe, policy_report,
+    sa_report,
 };
 use convoy_control::trace::{Question, Trace, flow, trace};
 use convoy_control::wireshark::esp_sa;
@@ -39,12 +40,19 @@ use crate::privileges::{self, Limits};
 /// Longest sleep of a listener that hears nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// Time for which a status waits for a request that holds the gateway.
+const STATUS_WAIT: Duration = Duration::from_secs(3);
+/// Pause between two attempts to get the gateway.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
 /// Of so many SAs at most the log remembers where it was told that packets come from.
 const MOVED_MAX: usize = 1 << 16;
 
 /// Shared by the control socket and the one who waits for signals.
 pub struct Live {
     inner: Mutex<Inner>,
+    /// The status of the last second; answers while something holds the gateway.
+    last_known: Mutex<Arc<Status>>,
     cpu: Cpu,
     /// Brings the workers' counters up to date. Not under the lock: it waits for them.
     update_stats: Box<dyn Fn() + Send + Sync>,
@@ -72,6 +80,8 @@ struct Inner {
     sampler: Sampler,
     /// Answers while it is ending.
     last: Arc<Status>,
+    /// IKE daemons.
+    attached: Attached,
     /// For metrics: what went through tunnels whose SAs were replaced, and what workers told.
     tunnels: Tunnels,
     told: metrics::Told,
@@ -97,11 +107,14 @@ impl Live {
         let update_stats = Box::new(gateway.stats_updater());
         let wait_for_workers = Box::new(gateway.core().workers_wait());
         let mut sampler = Sampler::default();
-        let last = Arc::new(status(&gateway, &cpu, &mut sampler, None));
+        let attached = Attached::default();
+        let last = Arc::new(status(&gateway, &cpu, &mut sampler, &attached, None));
+        let last_known = Mutex::new(Arc::clone(&last));
         let inner = Mutex::new(Inner {
             gateway: Some(gateway),
             sampler,
             last,
+            attached,
             tunnels: Tunnels::default(),
             told: metrics::Told::default(),
             no_metrics: None,
@@ -109,7 +122,16 @@ impl Live {
             moved: HashMap::new(),
         });
         let stop = Box::new(stop);
-        Arc::new(Self { inner, cpu, update_stats, wait_for_workers, stop, multicast, exempt })
+        Arc::new(Self {
+            inner,
+            last_known,
+            cpu,
+            update_stats,
+            wait_for_workers,
+            stop,
+            multicast,
+            exempt,
+        })
     }
 
     /// Gives up what only the start needed, in all threads: to be called when everything is open and every
@@ -178,6 +200,9 @@ impl Live {
             }
         }
         inner.refresh(&self.cpu);
+        let last = inner.last.clone();
+        drop(inner);
+        *self.last_known() = last;
     }
 
     /// Ends all SAs when this machine turns out to be a copy of another one. For a thread of its own.
@@ -293,6 +318,36 @@ impl Live {
         Ok(DriverChange { driver, sas_changed })
     }
 
+    /// The gateway, unless something else holds it for longer than this.
+    fn lock_within(&self, longest: Duration) -> Option<MutexGuard<'_, Inner>> {
+        let end = Instant::now() + longest;
+        loop {
+            match self.inner.try_lock() {
+                Ok(inner) => return Some(inner),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() >= end => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            }
+        }
+    }
+
+    fn last_known(&self) -> MutexGuard<'_, Arc<Status>> {
+        self.last_known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The status of before, while a request holds the gateway: its workers go on, and nothing else does.
+    fn busy_status(&self) -> Status {
+        let mut status = Status::clone(&self.last_known());
+        let seconds = STATUS_WAIT.as_secs();
+        let reason = format!(
+            "a request has held the gateway for more than {seconds} s, and what stands here is from before: does the \
+             disk of the state folder answer, and what does the log say last?"
+        );
+        status.health.level = Level::Critical;
+        status.health.reasons.insert(0, reason);
+        status
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -301,7 +356,8 @@ impl Live {
 impl Inner {
     fn refresh(&mut self, cpu: &Cpu) {
         if let Some(gateway) = &self.gateway {
-            let status = status(gateway, cpu, &mut self.sampler, self.no_metrics.as_deref());
+            let no_metrics = self.no_metrics.as_deref();
+            let status = status(gateway, cpu, &mut self.sampler, &self.attached, no_metrics);
             self.last = Arc::new(status);
             let picture = gateway.core().state().published().current();
             self.tunnels.look(&picture, gateway.kernel(), now());
@@ -348,10 +404,11 @@ impl Live {
 impl server::Gateway for Live {
     fn status(&self) -> Status {
         (self.update_stats)();
-        let mut inner = self.lock();
+        let Some(mut inner) = self.lock_within(STATUS_WAIT) else { return self.busy_status() };
         inner.refresh(&self.cpu);
         let last = inner.last.clone();
         drop(inner);
+        self.last_known().clone_from(&last);
         Arc::unwrap_or_clone(last)
     }
 
@@ -452,6 +509,10 @@ impl xfrm::Service for Live {
         self.lock().gateway.as_mut().map_or_else(Vec::new, |gateway| gateway.listens(groups))
     }
 
+    fn daemons(&self, daemons: &[Client]) {
+        self.lock().attached.follow(daemons, now());
+    }
+
     fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal> {
         self.gateway_for_daemons(|gateway| gateway.steer(client, &socket, encap))
     }
@@ -473,7 +534,13 @@ impl Live {
     }
 }
 
-fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, no_metrics: Option<&str>) -> Status {
+fn status(
+    gateway: &Gateway,
+    cpu: &Cpu,
+    sampler: &mut Sampler,
+    attached: &Attached,
+    no_metrics: Option<&str>,
+) -> Status {
     let no_metrics = no_metrics.map(str::to_owned);
     let lacking: Vec<_> = gateway.lacking().into_iter().chain(no_metrics).collect();
     let counts = counts(gateway);
@@ -494,6 +561,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, no_metrics: Optio
         broken: &gateway.troubles(),
         lacking: &lacking,
         daemons: gateway.kernel(),
+        attached,
         leak_protection: Some(gateway.leak_protection()),
         confinement: gateway.confinement(),
     };

@@ -204,6 +204,7 @@ impl Gateway {
         let for_interfaces = interfaces::plan(&site, wire_mtu)?;
         let beside = plan::beside(&site, wire_mtu)?;
         refuse(&unusable(&site))?;
+        plan::crowded(&site).iter().for_each(|crowded| tracing::warn!("{crowded}"));
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life of a gateway for daemons left closed stays so from here on.
@@ -613,7 +614,8 @@ impl Gateway {
     pub fn lacking(&self) -> Vec<String> {
         let unknown = self.daemons.iter().filter_map(|d| d.kernel.unknown_directions());
         let ports = self.late.reasons().map(str::to_owned);
-        ports.chain(self.sources.lacking()).chain(unknown).collect()
+        let crowded = plan::crowded(self.core.state().site());
+        ports.chain(self.sources.lacking()).chain(unknown).chain(crowded).collect()
     }
 
     /// Applies what an IKE daemon asks for.

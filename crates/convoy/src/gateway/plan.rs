@@ -180,6 +180,17 @@ pub fn missing_cpus(site: &Site) -> Vec<Finding> {
         .collect()
 }
 
+/// A note that workers are more than processors, if so.
+pub(super) fn crowded(site: &Site) -> Option<String> {
+    let (workers, processors) = (site.workers.count, std::thread::available_parallelism().ok()?);
+    (usize::from(workers) > processors.get()).then(|| {
+        format!(
+            "{workers} workers share {processors} processors, and each that waits for another's turn slows it: lower \
+             `count` in [workers]"
+        )
+    })
+}
+
 pub(super) fn finding(site: &Site, key: &str, what: String, help: &str) -> Finding {
     Finding {
         file: site.path.clone(),

@@ -1,8 +1,10 @@
 //! `convoy doctor`: looks at what on this host helps or hinders a gateway.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
+use convoy_control::client::{Client, Target};
+use convoy_control::protocol::{Answer, Request};
 use convoy_host::Netns;
 use serde::Serialize;
 
@@ -16,7 +18,7 @@ Checks kernel modules, rights, routes and settings, rules of other programs with
 offloaded or not tracked, MTUs, ports and IKE daemons. It reads, and changes nothing.
 
 Examples:
-  convoy doctor                # the gateway of /etc/convoy/convoy.toml, if that exists
+  convoy doctor                # the gateway of /etc/convoy/convoy.toml, else the one that runs here
   convoy doctor site.toml --json
 
 One line for each check: OK, note (worth knowing, or not readable for this user), or PROBLEM, with its place
@@ -32,6 +34,7 @@ and its remedy. The checks:
   UDP ports     which programs use 500, 4500 and `udp_port`
   gateway, XFRM socket, library, systemd: whether a daemon that starts finds Convoy
   engine        whether the engine of a running gateway was lost, or gave wrong results
+  status        reasons for a warning of a running gateway
 
 As root it sees more. Exit codes: 0 no problem, 1 problems, 2 the site file is wrong.";
 
@@ -56,10 +59,23 @@ struct Report {
     checks: Vec<Check>,
 }
 
+/// The site file of the only gateway that runs here.
+fn site_of_running() -> Option<PathBuf> {
+    let client = Client::find(&Target::Only).ok()?;
+    match client.ask(Request::Status).ok()? {
+        // As the gateway was given it: it may be relative to its folder.
+        Answer::Status(status) => {
+            let folder = std::fs::read_link(format!("/proc/{}/cwd", status.pid)).ok()?;
+            Some(folder.join(status.site_file))
+        }
+        _ => None,
+    }
+}
+
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Exit> {
-    let installed = || Some(Path::new(INSTALLED)).filter(|path| path.exists());
-    let site = args.site.as_deref().or_else(installed).map(gateway::load).transpose()?;
-    let site = site.map(|(site, _)| site);
+    let installed = || Some(PathBuf::from(INSTALLED)).filter(|path| path.exists());
+    let path = args.site.clone().or_else(installed).or_else(site_of_running);
+    let site = path.as_deref().map(gateway::load).transpose()?.map(|(site, _)| site);
     if let Some(namespace) = site.as_ref().and_then(|site| site.namespace.as_ref()) {
         Netns::open(namespace)?.enter_process()?;
     }

@@ -20,6 +20,9 @@ pub struct StatusArgs {
     /// Repeat every SECONDS seconds until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub watch: Option<f64>,
+    /// List every SA, however many there are.
+    #[arg(long, conflicts_with = "json")]
+    pub all: bool,
     /// Print as JSON; with --watch one object per line.
     #[arg(long)]
     pub json: bool,
@@ -56,13 +59,14 @@ fn fetch(client: &Client) -> anyhow::Result<Status> {
 }
 
 fn show(args: &StatusArgs, status: &Status) -> anyhow::Result<()> {
+    let text = || if args.all { status.whole_text() } else { status.text() };
     match (args.json, args.watch.is_some()) {
         // One line each, for programs that read a stream.
         (true, true) => output::print(&format!("{}\n", serde_json::to_string(status)?)),
         (true, false) => output::json(status),
         // Home, and clear below: the picture stands still.
-        (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", status.text())),
-        (false, false) => output::print(&status.text()),
+        (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", text())),
+        (false, false) => output::print(&text()),
     }
 }
 

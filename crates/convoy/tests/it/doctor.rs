@@ -68,6 +68,32 @@ fn routes_past_the_gateway_are_problems_with_what_would_be_right() {
     }
 }
 
+/// Without a site file it looks at the gateway that runs, not at a host for IKE daemons.
+#[test]
+fn without_a_file_it_looks_at_the_gateway_that_runs() {
+    let folder = folder();
+    // Its own /run: gateways of other tests are not to be found.
+    let script = format!(
+        "set -e; {HOST}
+        mount -t tmpfs none /run
+        \"$0\" run left.toml > ready 2> log & gateway=$!
+        for i in $(seq 200); do grep -q ready ready && break; sleep 0.1; done
+        \"$0\" doctor left.toml > named || true
+        (cd / && \"$0\" doctor) > found || true
+        kill $gateway; wait $gateway || true"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c", &script, CONVOY]).current_dir(folder.path());
+    if !command.output().unwrap().status.success() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: cannot make namespaces here");
+        return;
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("ready").contains("ready"), "{}", read("log"));
+    assert!(read("named").contains("routes: "), "{}", read("named"));
+    assert_eq!(read("found"), read("named"));
+}
+
 #[test]
 fn interfaces_that_share_the_device_of_the_wire_are_told() {
     let folder = folder();

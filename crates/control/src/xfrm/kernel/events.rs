@@ -44,6 +44,7 @@ impl Kernel {
 
     /// Ends larval SAs whose time is over, and returns the events of it. To be called about once a second.
     pub fn tick(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
+        self.log.tell_folded();
         // Daemons set it: IKE may wait for a person who types a password.
         self.associations.set_larval_seconds(self.host.larval_seconds());
         let ended = self.associations.expire_larval(at.unix());

@@ -20,6 +20,7 @@ mod policies;
 #[cfg(test)]
 mod policy_tests;
 mod questions;
+mod request_log;
 mod restore;
 mod sas;
 mod seen;
@@ -41,12 +42,14 @@ use convoy_ipsec::snapshot::{Published, Writer};
 use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Request};
 
+use self::request_log::RequestLog;
 use super::keep::Keep;
 use super::plane::{Plane, Setting};
 use super::{Answer, Associations, Client, Insertion, LARVAL_SECONDS, Moment, Policies};
 use crate::site::WorkerRule;
 
 pub use events::Told;
+pub use request_log::Refused;
 pub use restore::Restored;
 pub use seen::Wanted;
 
@@ -165,6 +168,7 @@ pub struct Kernel {
     by_slot: HashMap<(Direction, SaSlot), u64>,
     /// The number of the last acquire event.
     acquires: u32,
+    log: RequestLog,
     /// Thresholds of a kernel's hash tables: kept, because daemons set them, and of no effect.
     thresholds: (HashThreshold, HashThreshold),
 }
@@ -198,6 +202,7 @@ impl Kernel {
             undecided: Vec::new(),
             by_slot: HashMap::new(),
             acquires: 0,
+            log: RequestLog::default(),
             thresholds: (
                 HashThreshold { local: 32, remote: 32 },
                 HashThreshold { local: 128, remote: 128 },
@@ -215,6 +220,19 @@ impl Kernel {
     #[must_use]
     pub fn counts(&self) -> (usize, super::Counts) {
         (self.associations.len(), self.policies.counts())
+    }
+
+    /// Returns true if there are no SAs and no policies.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let (sas, policies) = self.counts();
+        sas == 0 && policies == super::Counts::default()
+    }
+
+    /// Number of requests that were refused with a reason, and the last one.
+    #[must_use]
+    pub fn refusals(&self) -> (u64, Option<&Refused>) {
+        self.log.refusals()
     }
 
     /// Carries out a request of a client; its answers go to `to`.
@@ -239,7 +257,7 @@ impl Kernel {
         if let (Some(what), Err(refusal)) = (what, &outcome)
             && !refusal.text.is_empty()
         {
-            tracing::warn!(by = %client.command, pid = client.pid, "{what} refused: {}", refusal.text);
+            self.log.refused(client, &what, refusal, at.worker);
         }
         outcome
     }

@@ -118,7 +118,7 @@ impl Kernel {
         };
         let Some(policy) = self.policies.by_index(index) else { return Ok(Carried::default()) };
         let verb = if before.is_some() { "changed" } else { "added" };
-        tracing::info!(by = %client.command, pid = client.pid, "{} {verb}", describe(policy));
+        self.log.changed(client, format_args!("{} {verb}", describe(policy)));
         self.undecided.extend(self.plane.guesses_of(policy));
         let mut carried = Carried {
             covered: covered(policy).into_iter().collect(),
@@ -139,7 +139,7 @@ impl Kernel {
     ) -> Result<Carried, Refusal> {
         let policy = self.policies.remove(key)?;
         self.let_go_of_policies(std::slice::from_ref(&policy), writer);
-        tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&policy));
+        self.log.changed(client, format_args!("{} removed", describe(&policy)));
         let uncovered = covered(&policy).into_iter().collect();
         let deleted = Reply::DelPolicy(Box::new(PolicyDeleted { name: key.name, policy }));
         let mut carried = Carried { uncovered, ..Carried::default() };

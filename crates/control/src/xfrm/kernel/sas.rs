@@ -97,14 +97,14 @@ impl Kernel {
 
     /// Tells daemons and people of an SA that came or changed.
     fn tell_sa(
-        &self,
+        &mut self,
         number: u64,
         verb: &str,
         client: &Client,
         message: impl FnOnce(&Sa) -> Datagram,
     ) -> Carried {
         let Some(now) = self.associations.of_number(number) else { return Carried::default() };
-        tracing::info!(by = %client.command, pid = client.pid, "{} {verb}", describe(&now.sa));
+        self.log.changed(client, format_args!("{} {verb}", describe(&now.sa)));
         carried(event(Group::Sa, Some(message(&now.sa))))
     }
 
@@ -121,7 +121,7 @@ impl Kernel {
         if let Some(placed) = &gone.placed {
             refresh(&mut gone.sa, placed, at);
         }
-        tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&gone.sa));
+        self.log.changed(client, format_args!("{} removed", describe(&gone.sa)));
         let deleted = Reply::DelSa(SaDeleted { sa: Box::new(gone.sa) });
         Ok(carried(event(Group::Sa, deleted.build(to))))
     }

@@ -10,6 +10,14 @@ const DAEMONS: [(Group, &str); 2] = [(Group::Acquire, "acquire"), (Group::Expire
 /// The groups that say that somebody is an IKE daemon, as a mask.
 pub(super) const DAEMON_GROUPS: u32 = Group::Acquire.bit() | Group::Expire.bit();
 
+/// Programs that listen to all groups and answer nothing: `ip xfrm monitor`.
+const MONITORS: [&str; 1] = ["ip"];
+
+/// Returns true if a process in these groups answers what it hears, as an IKE daemon does.
+pub(super) fn is_daemon(client: &Client, groups: u32) -> bool {
+    groups & DAEMON_GROUPS != 0 && !MONITORS.contains(&client.command.as_ref())
+}
+
 /// Tells that a process joined groups of daemons, and of another one that is in such groups.
 pub(super) fn listens(client: &Client, groups: u32, other: Option<&Client>) {
     let names: Vec<&str> = DAEMONS
@@ -18,7 +26,7 @@ pub(super) fn listens(client: &Client, groups: u32, other: Option<&Client>) {
         .map(|(_, name)| *name)
         .collect();
     let (who, names) = (named(client), names.join(", "));
-    match other {
+    match other.filter(|_| is_daemon(client, groups)) {
         None => tracing::info!("{who} listens for {names}"),
         Some(other) => tracing::warn!(
             "{who} listens for {names}, and so does {}: both would answer the same events; stop one of them",

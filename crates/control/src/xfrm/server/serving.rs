@@ -53,6 +53,8 @@ pub(super) struct Serving {
     /// Time at which connections are accepted again.
     paused: Option<Instant>,
     complaints: Throttle,
+    /// IKE daemons, as the service was last told.
+    daemons: Vec<Client>,
 }
 
 impl Serving {
@@ -77,6 +79,7 @@ impl Serving {
             buffer: Zeroizing::new(vec![0; DATAGRAM_MAX]),
             paused: None,
             complaints: Throttle::default(),
+            daemons: Vec::new(),
         })
     }
 
@@ -239,7 +242,21 @@ impl Serving {
     /// Ends a connection.
     fn leave(&mut self, token: u64) -> bool {
         self.connections.remove(&token);
+        self.tell_daemons();
         false
+    }
+
+    /// Tells the service which processes listen as IKE daemons do, when these are others than before.
+    fn tell_daemons(&mut self) {
+        let listening =
+            self.connections.values().filter(|it| notice::is_daemon(&it.client, it.groups));
+        let mut daemons: Vec<Client> = listening.map(|it| it.client.clone()).collect();
+        daemons.sort_by_key(|client| client.pid);
+        daemons.dedup_by_key(|client| client.pid);
+        if daemons != self.daemons {
+            self.service.daemons(&daemons);
+            self.daemons = daemons;
+        }
     }
 
     /// Does what the library says; whether the connection goes on.
@@ -291,6 +308,8 @@ impl Serving {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         let fresh = connection.groups & DAEMON_GROUPS & !connection.noted;
         connection.noted |= fresh;
+        self.tell_daemons();
+        let Some(connection) = self.connections.get(&token) else { return };
         if fresh == 0 {
             return;
         }
@@ -298,7 +317,7 @@ impl Serving {
         let other = self
             .connections
             .values()
-            .find(|other| other.groups & DAEMON_GROUPS != 0 && other.client.pid != client.pid);
+            .find(|it| notice::is_daemon(&it.client, it.groups) && it.client.pid != client.pid);
         notice::listens(&client, fresh, other.map(|other| &other.client));
         let news = self.service.listens(fresh);
         news.iter().for_each(|(group, event)| self.broadcast(*group, event));

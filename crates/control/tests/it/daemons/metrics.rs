@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use convoy_control::metrics::{self, Load, Server, Told, Tunnels};
 use convoy_control::status::{
-    Connections, Inputs, LeakProtection, QuestionCounts, Questions, Sampler, Text as _, observe,
-    policy_report,
+    Attached, Connections, Inputs, LeakProtection, QuestionCounts, Questions, Sampler, Text as _,
+    observe, policy_report,
 };
 use convoy_control::xfrm::Moment;
 use convoy_crypto::Cpu;
@@ -101,6 +101,7 @@ impl Watched {
             broken: &[],
             lacking: &[],
             daemons: Some(&gateway.kernel),
+            attached: &Attached::default(),
             leak_protection: leak_protection.clone(),
             confinement: None,
         };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::State;
 use convoy_control::status::{
-    self, Inputs, LifetimeState, Origin, PolicyStatus, Sampler, Text, Use, observe, policy_report,
-    sa_report,
+    self, Attached, Inputs, Level, LifetimeState, Origin, PolicyStatus, Sampler, Text, Use,
+    observe, policy_report, sa_report,
 };
 use convoy_control::trace::{Question, Verdict, trace};
 use convoy_control::xfrm::{Client, Host, Kernel, Moment, Setting};
@@ -19,8 +19,8 @@ use convoy_ipsec::clock::Now;
 use convoy_wire::Spi;
 use convoy_xfrm::{
     Action, Address, Addresses, Aead, AlgorithmName, Key, Limit, Limits, Mark, Mode, Network,
-    Policy, PolicyDirection, PolicyInfo, PortMask, Request, Sa, SaFlags, SaInfo, SaProtocol,
-    Selector, Share, Template, Transform, Usage,
+    Policy, PolicyDirection, PolicyInfo, PortMask, Refusal, Request, Sa, SaFlags, SaInfo,
+    SaProtocol, Selector, Share, Template, Transform, Usage,
 };
 
 const HERE: [u8; 4] = [192, 0, 2, 1];
@@ -104,6 +104,10 @@ impl Gateway {
     }
 
     fn ask(&mut self, request: Request) {
+        self.try_ask(request).unwrap();
+    }
+
+    fn try_ask(&mut self, request: Request) -> Result<(), Refusal> {
         let client = Client { pid: 1, uid: 0, command: "charon".into() };
         let at = Moment {
             unix_ns: 1_700_000_000_000_000_000 + self.now_ns(),
@@ -111,7 +115,7 @@ impl Gateway {
         };
         let to = Address { seq: 7, port: 9, multi: false };
         let writer = self.state.writer();
-        self.kernel.execute(writer, &client, request, to, at).unwrap();
+        self.kernel.execute(writer, &client, request, to, at).map(drop)
     }
 
     fn add(&mut self, sa: Sa) {
@@ -298,6 +302,7 @@ fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
         broken: &[],
         lacking: &[],
         daemons: Some(&gateway.kernel),
+        attached: &Attached::default(),
         leak_protection: None,
         confinement: None,
     };
@@ -312,6 +317,58 @@ fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
     for shown in json.iter().chain([&text, &status.text(), &policies.text()]) {
         assert!(!shown.contains("5e5e5e") && !shown.contains("94,94,94"), "{shown}");
     }
+}
+
+/// Which daemons are attached, and what they were refused, is part of the status and of its level.
+#[test]
+fn daemons_that_are_absent_and_requests_that_were_refused_are_told() {
+    let mut gateway = Gateway::new();
+    let (mut attached, mut sampler) = (Attached::default(), Sampler::default());
+    let mut look = |gateway: &Gateway, attached: &Attached| {
+        let inputs = Inputs {
+            now_ns: gateway.now_ns(),
+            uptime: Duration::from_secs(1),
+            workers: &[],
+            counts: &[],
+            broken: &[],
+            lacking: &[],
+            daemons: Some(&gateway.kernel),
+            attached,
+            leak_protection: None,
+            confinement: None,
+        };
+        observe(&gateway.state, &Cpu::detect().unwrap(), &inputs, &mut sampler)
+    };
+    let none = look(&gateway, &attached);
+    assert_eq!(none.health.level, Level::Warning);
+    assert!(none.health.reasons[0].contains("no IKE daemon is attached"), "{none:?}");
+    assert!(none.text().contains("IKE daemons   none\n"), "{}", none.text());
+
+    let charon = Client { pid: 7, uid: 0, command: "charon".into() };
+    attached.follow(std::slice::from_ref(&charon), Now(gateway.now_ns()));
+    gateway.seconds += 70;
+    let one = look(&gateway, &attached);
+    assert_eq!(one.health.level, Level::Ok, "{:?}", one.health);
+    assert!(one.text().contains("charon (pid 7) for 1 min 10 s\n"), "{}", one.text());
+
+    for spi in [0xabc, 0xabd] {
+        gateway
+            .try_ask(Request::NewSa(Box::new(Sa { if_id: 43, ..sa(true, spi, 7) })))
+            .unwrap_err();
+    }
+    let refused = look(&gateway, &attached);
+    assert_eq!(refused.health.level, Level::Warning);
+    let reason = &refused.health.reasons[0];
+    assert!(reason.starts_with("2 requests of an IKE daemon were refused"), "{reason}");
+    assert!(reason.contains("0x00000abd") && reason.contains("has this if_id"), "{reason}");
+    let daemons = refused.daemons.as_ref().unwrap();
+    assert_eq!((daemons.refused_requests, daemons.attached[0].pid), (2, 7));
+    gateway.seconds += 700;
+    assert_eq!(look(&gateway, &attached).health.level, Level::Ok, "it was long ago");
+
+    attached.follow(&[], Now(gateway.now_ns()));
+    let gone = look(&gateway, &attached);
+    assert!(gone.health.reasons[0].contains("charon (pid 7) has ended"), "{:?}", gone.health);
 }
 
 /// A packet of UDP from one network to the other.

@@ -12,6 +12,7 @@ mod own_policies;
 mod pending_change;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -166,12 +167,12 @@ impl LeakProtection {
                 log::tell_own_links(site, sets, installed);
             }
             SitePolicies::Each { .. } => {
-                let left: Vec<_> = installed.left().map(|network| network.to_string()).collect();
+                let left: BTreeSet<_> = installed.left().collect();
                 if !left.is_empty() {
                     tracing::warn!(
                         "{} stay blocked since the previous run, until a policy names them again or all \
                          policies are flushed",
-                        left.join(", ")
+                        in_few_words(&left)
                     );
                 }
             }
