@@ -5,12 +5,13 @@ use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use convoy_crypto::KeyBits;
 use convoy_ipsec::key::SALT_BYTES;
 use convoy_wire::{Prefix, Spi};
-use zeroize::Zeroizing;
 
+use crate::new_key::NewKey;
 use crate::site::Backend;
 
 /// Properties of the pair.
@@ -73,16 +74,30 @@ impl SideOptions {
     }
 }
 
-/// The text of a pair of site files; wiped on drop, since it holds keys.
+/// A pair of site files with their key files, left first.
+#[derive(Debug)]
 pub struct Pair {
-    names: [String; 2],
-    texts: [Zeroizing<String>; 2],
+    gateways: [GatewayFiles; 2],
 }
 
-impl std::fmt::Debug for Pair {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Pair").field(&self.names).finish()
-    }
+/// Files of one gateway.
+#[derive(Debug)]
+pub struct GatewayFiles {
+    /// Name of the gateway.
+    pub name: String,
+    /// Text of its site file, which names key files and holds no keys.
+    pub site: String,
+    /// Names of the key files in their folder, and their keys.
+    keys: [(String, Arc<NewKey>); 2],
+}
+
+/// Files that were written, left first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Site files.
+    pub sites: Vec<PathBuf>,
+    /// Key files.
+    pub keys: Vec<PathBuf>,
 }
 
 /// A pair was not made or not written.
@@ -117,7 +132,7 @@ pub enum InitError {
     /// A name cannot be used.
     #[error("'{0}' cannot be a name: use letters, digits, '-', '_' and '.'")]
     Name(String),
-    /// The file is there; its keys would be lost.
+    /// The file or folder is there; its keys would be lost.
     #[error("{} exists and is not overwritten: its keys may be in use", .0.display())]
     Exists(PathBuf),
     /// The operating system refused.
@@ -165,60 +180,110 @@ pub fn pair(options: &PairOptions) -> Result<Pair, InitError> {
     // One SA, so one key and SPI, for each direction.
     let (to_right, to_left) = (Sa::random(options.key_bits)?, Sa::random(options.key_bits)?);
     Ok(Pair {
-        names: [left.name.clone(), right.name.clone()],
-        texts: [
-            text(options, left, right, &to_right, &to_left),
-            text(options, right, left, &to_left, &to_right),
+        gateways: [
+            gateway(options, left, right, &to_right, &to_left),
+            gateway(options, right, left, &to_left, &to_right),
         ],
     })
 }
 
+fn gateway(
+    options: &PairOptions,
+    mine: &SideOptions,
+    theirs: &SideOptions,
+    out: &Sa,
+    inward: &Sa,
+) -> GatewayFiles {
+    let file = |way: &str, sa: &Sa| (key_file(&theirs.name, way), Arc::clone(&sa.key));
+    GatewayFiles {
+        name: mine.name.clone(),
+        site: text(options, mine, theirs, out, inward),
+        keys: [file(OUT, out), file(IN, inward)],
+    }
+}
+
 impl Pair {
-    /// Names and texts of both files, left first. The names end in `.toml`.
-    pub fn files(&self) -> impl Iterator<Item = (String, &str)> {
-        self.names
-            .iter()
-            .zip(&self.texts)
-            .map(|(name, text)| (format!("{name}.toml"), text.as_str()))
+    /// The files of both gateways, left first.
+    pub fn gateways(&self) -> impl Iterator<Item = &GatewayFiles> {
+        self.gateways.iter()
     }
 
-    /// Writes both files into a folder, mode 0600, and makes their state folders, mode 0700. The
+    /// Writes both site files into a folder, mode 0600, with their key files, and makes their state folders. The
     /// folder is made if it is missing. Nothing that exists is overwritten.
     ///
     /// # Errors
     /// [`InitError::Exists`] before anything was written; [`InitError::Write`].
-    pub fn write(&self, folder: &Path) -> Result<Vec<PathBuf>, InitError> {
-        for (name, _) in self.files() {
-            let path = folder.join(name);
-            if std::fs::symlink_metadata(&path).is_ok() {
-                return Err(InitError::Exists(path));
+    pub fn write(&self, folder: &Path) -> Result<Written, InitError> {
+        for gateway in &self.gateways {
+            for path in [site_file(&gateway.name), keys_folder(&gateway.name)] {
+                let path = folder.join(path);
+                if std::fs::symlink_metadata(&path).is_ok() {
+                    return Err(InitError::Exists(path));
+                }
             }
         }
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| InitError::Write { path, source }
-        };
         crate::folder::make(folder).map_err(failed(folder))?;
-        let mut written = Vec::new();
-        for (file, text) in self.files() {
-            let path = folder.join(&file);
-            let state = folder.join(state_folder(file.trim_end_matches(".toml")));
+        let mut written = Written::default();
+        for gateway in &self.gateways {
+            let state = folder.join(state_folder(&gateway.name));
             match std::fs::DirBuilder::new().mode(0o700).create(&state) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(failed(&state)(error));
                 }
                 _ => {}
             }
+            written.keys.extend(gateway.write_keys(folder)?);
+            let path = folder.join(site_file(&gateway.name));
             let mut options = std::fs::OpenOptions::new();
             let file = options.write(true).create_new(true).mode(0o600).open(&path);
             file.and_then(|mut file| {
-                file.write_all(text.as_bytes()).and_then(|()| file.sync_all())
+                file.write_all(gateway.site.as_bytes()).and_then(|()| file.sync_all())
             })
             .map_err(failed(&path))?;
-            written.push(path);
+            written.sites.push(path);
         }
         Ok(written)
     }
+}
+
+impl GatewayFiles {
+    /// Makes the folder of the key files, mode 0700, beside where the site file will be, and writes them, mode 0600.
+    ///
+    /// # Errors
+    /// [`InitError::Write`], also if the folder is there.
+    pub fn write_keys(&self, folder: &Path) -> Result<Vec<PathBuf>, InitError> {
+        let keys = folder.join(keys_folder(&self.name));
+        std::fs::DirBuilder::new().mode(0o700).create(&keys).map_err(failed(&keys))?;
+        let write = |(name, key): &(String, Arc<NewKey>)| {
+            let path = keys.join(name);
+            key.write_new(&path).map_err(failed(&path)).map(|()| path)
+        };
+        self.keys.iter().map(write).collect()
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> InitError {
+    let path = path.to_owned();
+    move |source| InitError::Write { path, source }
+}
+
+fn site_file(name: &str) -> String {
+    format!("{name}.toml")
+}
+
+/// Name of the folder of key files beside a site file.
+#[must_use]
+pub fn keys_folder(name: &str) -> String {
+    format!("{name}.keys")
+}
+
+/// Ends of the names of SAs and key files.
+const OUT: &str = "out";
+const IN: &str = "in";
+
+/// Name of the file with the key of the SA to or from a peer.
+fn key_file(peer: &str, way: &str) -> String {
+    format!("{peer}-{way}.key")
 }
 
 /// Name of the state folder beside a site file.
@@ -226,28 +291,20 @@ fn state_folder(name: &str) -> String {
     format!("{name}.state")
 }
 
-/// SPI and key of one direction, in both files.
+/// SPI and key of one direction, for both gateways.
 struct Sa {
     spi: u32,
-    key: Zeroizing<String>,
+    key: Arc<NewKey>,
 }
 
 impl Sa {
     fn random(bits: KeyBits) -> Result<Self, InitError> {
-        let mut bytes = Zeroizing::new(vec![0; bits.bytes() + SALT_BYTES]);
-        getrandom::fill(&mut bytes).map_err(InitError::Random)?;
+        let key = NewKey::random(bits.bytes() + SALT_BYTES).map_err(InitError::Random)?;
         let mut spi = getrandom::u32().map_err(InitError::Random)?;
         while spi < Spi::MIN_ASSIGNABLE {
             spi = getrandom::u32().map_err(InitError::Random)?;
         }
-        // In one piece, so that growing leaves no copies behind.
-        let mut key = Zeroizing::new(String::with_capacity(bytes.len() * 2));
-        for byte in bytes.iter() {
-            for nibble in [byte >> 4, byte & 0xf] {
-                key.extend(char::from_digit(nibble.into(), 16));
-            }
-        }
-        Ok(Self { spi, key })
+        Ok(Self { spi, key: Arc::new(key) })
     }
 }
 
@@ -273,10 +330,10 @@ fn text(
     theirs: &SideOptions,
     out: &Sa,
     inward: &Sa,
-) -> Zeroizing<String> {
-    // Room for everything, so that growing leaves no copies of keys behind.
-    let mut text = Zeroizing::new(String::with_capacity(16_384));
+) -> String {
+    let mut text = String::new();
     let (me, peer) = (&mine.name, &theirs.name);
+    let keys = keys_folder(me);
     let mut line = |args: std::fmt::Arguments<'_>| {
         // Writing to a String does not fail.
         let _ = text.write_fmt(args);
@@ -288,8 +345,8 @@ fn text(
          # Check this file with   convoy check {me}.toml\n\
          # Run the gateway with   convoy run {me}.toml\n\
          #\n\
-         # It holds keys: keep it readable by its owner alone, and bring the peer's file to the\n\
-         # peer by a safe way.\n\
+         # Its keys are in the folder {keys}: keep that readable by its owner alone, and bring the\n\
+         # peer's folder to the peer by a safe way.\n\
          \n\
          name = \"{me}\""
     ));
@@ -321,9 +378,9 @@ fn text(
          # Packets to \"{peer}\": its file has the same SPI and key as inbound.\n\
          [[sa]]"
     ));
-    sa(&mut line, options, mine, theirs, out, "outbound");
+    sa(&mut line, options, mine, theirs, out.spi, "outbound");
     line(format_args!("\n# Packets from \"{peer}\".\n[[sa]]"));
-    sa(&mut line, options, mine, theirs, inward, "inbound");
+    sa(&mut line, options, mine, theirs, inward.spi, "inbound");
     // Checked by `pair`.
     let (local, remote) = common_networks(mine, theirs).unwrap_or_default();
     line(format_args!(
@@ -388,10 +445,10 @@ fn sa(
     options: &PairOptions,
     mine: &SideOptions,
     theirs: &SideOptions,
-    sa: &Sa,
+    spi: u32,
     direction: &str,
 ) {
-    let way = if direction == "outbound" { "out" } else { "in" };
+    let way = if direction == "outbound" { OUT } else { IN };
     line(format_args!(
         "name = \"{}-{way}\"\n\
          direction = \"{direction}\"\n\
@@ -400,14 +457,17 @@ fn sa(
          remote = \"{}\"\n\
          algorithm = \"aes-{}-gcm\"",
         theirs.name,
-        sa.spi,
+        spi,
         mine.address,
         theirs.address,
         options.key_bits.bits(),
     ));
     line(format_args!(
-        "# Key, then 4 bytes of salt. Used in no other SA, and never put back after a change.\nkey = \"{}\"",
-        sa.key.as_str()
+        "# Key, then 4 bytes of salt; the peer has the same file. `convoy genkey` makes another one. Used in\n\
+         # no other SA, and never put back after a change.\n\
+         key_file = \"{}/{}\"",
+        keys_folder(&mine.name),
+        key_file(&theirs.name, way),
     ));
     if options.udp_encap {
         line(format_args!("# Inside UDP port 4500, as through a NAT.\nencap = \"udp\""));
@@ -443,11 +503,22 @@ mod tests {
     /// Writes a pair and loads both files, which must be without errors and warnings.
     fn load(options: &PairOptions) -> [Site; 2] {
         let dir = tempfile::tempdir().unwrap();
-        let files = pair(options).unwrap().write(dir.path()).unwrap();
-        let sites: Vec<_> = files
+        let written = pair(options).unwrap().write(dir.path()).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(written.keys.len(), 4);
+        for key in &written.keys {
+            assert_eq!((mode(key), mode(key.parent().unwrap())), (0o600, 0o700));
+        }
+        let sites: Vec<_> = written
+            .sites
             .iter()
             .map(|file| {
-                assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+                assert_eq!(mode(file), 0o600);
+                let text = std::fs::read_to_string(file).unwrap();
+                for key in &written.keys {
+                    let key = std::fs::read_to_string(key).unwrap();
+                    assert!(!text.contains(key.trim_end()), "{text}");
+                }
                 let (site, warnings) = Site::load(file).unwrap_or_else(|errors| panic!("{errors}"));
                 // Where tests run in memory, so does the state folder.
                 let warnings: Vec<_> = warnings
@@ -517,6 +588,11 @@ mod tests {
         assert!(error.to_string().contains("right.toml exists and is not overwritten"), "{error}");
         assert!(!dir.path().join("left.toml").exists());
         assert_eq!(std::fs::read(dir.path().join("right.toml")).unwrap(), b"mine");
+        std::fs::remove_file(dir.path().join("right.toml")).unwrap();
+        std::fs::create_dir(dir.path().join("right.keys")).unwrap();
+        let error = pair(&options()).unwrap().write(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("right.keys exists and is not overwritten"), "{error}");
+        assert!(!dir.path().join("left.keys").exists() && !dir.path().join("left.toml").exists());
     }
 
     #[test]

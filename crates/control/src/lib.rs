@@ -35,6 +35,7 @@ mod held;
 pub mod init;
 pub mod lease;
 pub mod metrics;
+pub mod new_key;
 pub mod peer;
 mod place;
 pub mod protocol;

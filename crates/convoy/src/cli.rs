@@ -2,6 +2,7 @@
 
 #[cfg(not(all(feature = "bench", feature = "provider")))]
 use clap::Args;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::demo::{self, DemoArgs};
@@ -17,6 +18,7 @@ use crate::verbs::crypto::{self, CryptoArgs};
 use crate::verbs::doctor::{self, DoctorArgs};
 use crate::verbs::enable::{self, EnableArgs};
 use crate::verbs::exec::{self, ExecArgs};
+use crate::verbs::genkey::{self, GenkeyArgs};
 use crate::verbs::init::{self, InitArgs};
 use crate::verbs::keys::{self, KeysArgs};
 use crate::verbs::manual::{self, ManualArgs};
@@ -59,11 +61,35 @@ impl Cli {
     /// Reads the command line, and the environment where that is of somebody who may decide.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let command = Self::command();
-        let command = match convoy_io::rights::is_secure() {
+        let mut command = match convoy_io::rights::is_secure() {
             true => without_environment(command),
             false => command,
         };
-        Self::from_arg_matches(&command.try_get_matches()?)
+        let matches = command.try_get_matches_from_mut(std::env::args_os());
+        Self::from_arg_matches(&matches.map_err(|error| with_usage_of_help(error, command))?)
+    }
+}
+
+/// The error with the usage that `--help` shows of its verb: clap's own shows what was given as if it were needed, and
+/// leaves out the rest.
+fn with_usage_of_help(mut error: clap::Error, mut command: clap::Command) -> clap::Error {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return error };
+    let usage = usage.to_string();
+    command.build();
+    // Behind the program's name come the verb, and its own verb.
+    let whole = usage_of(&mut command, usage.split_whitespace().skip(2));
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(whole));
+    error
+}
+
+/// The usage of the verb that words name.
+fn usage_of<'a>(
+    command: &mut clap::Command,
+    mut words: impl Iterator<Item = &'a str>,
+) -> clap::builder::StyledStr {
+    match words.next().and_then(|word| command.find_subcommand_mut(word)) {
+        Some(verb) => usage_of(verb, words),
+        None => command.render_usage(),
     }
 }
 
@@ -82,6 +108,9 @@ pub enum Verb {
         after_help = "Example:\n  convoy init tunnel --left 192.0.2.1 --right 198.51.100.1 \\\n      --left-net 10.1.0.0/24 --right-net 10.2.0.0/24"
     )]
     Init(InitArgs),
+    /// Write a key file for one direction of a tunnel.
+    #[command(after_help = genkey::HELP)]
+    Genkey(GenkeyArgs),
     /// Check site files and report every error with its remedy. Changes nothing.
     #[command(
         after_help = "Example:\n  convoy check left.toml right.toml\n\nExit codes: 0 no finding, 1 warnings only, 2 errors."
@@ -173,6 +202,7 @@ impl Verb {
         }
         match self {
             Self::Init(args) => init::run(&args),
+            Self::Genkey(args) => genkey::run(&args),
             Self::Check(args) => check::run(&args),
             Self::Run(args) => run::run(&args),
             Self::Status(args) => status::run(&args),
@@ -214,9 +244,8 @@ impl Verb {
             Self::Manual(_) => false,
             // The keys of measurements are nobody's.
             Self::Bench(_) | Self::OpensslConf(_) => false,
-            Self::Init(_) | Self::Check(_) | Self::Keys(_) | Self::Doctor(_) | Self::Open(_) => {
-                true
-            }
+            Self::Init(_) | Self::Genkey(_) | Self::Check(_) | Self::Keys(_) => true,
+            Self::Doctor(_) | Self::Open(_) => true,
             // They look for the gateway's socket in its site file.
             Self::Status(_) | Self::Sa(_) | Self::Policy(_) | Self::Trace(_) => true,
             Self::Crypto(_) | Self::Reload(_) => true,

@@ -241,14 +241,8 @@ impl Network {
     /// # Errors
     /// As [`Network::route_to`]; also when the host would not take it from that interface.
     pub fn route_by(&mut self, to: IpAddr, by: RouteBy) -> Result<RouteTo, HostError> {
-        let mut question = question(to);
+        let mut question = question(to, by);
         question.header.flags |= RouteFlags::LookupTable;
-        if let Some(from) = by.from {
-            question.header.source_prefix_length = host_len(from);
-            question.attributes.push(RouteAttribute::Source(from.into()));
-        }
-        question.attributes.extend(by.link.map(RouteAttribute::Iif));
-        question.attributes.extend(by.mark.map(RouteAttribute::Mark));
         let route = self.route(to, question)?;
         let link_index = oif(&route).ok_or_else(|| unreachable(to))?;
         Ok(RouteTo {
@@ -261,22 +255,22 @@ impl Network {
         })
     }
 
-    /// Largest IP packet in bytes to `to`, as it was configured: that of the route if it has one, and
-    /// of the narrowest interface that it may take.
+    /// Largest IP packet in bytes to `to` with the properties `by`, as it was configured: that of the route if
+    /// it has one, and of the narrowest interface that it may take.
     ///
     /// What ICMP messages told the kernel of the path does not count: anyone can send them.
     ///
     /// # Errors
     /// As [`Network::route_to`].
-    pub fn mtu_to(&mut self, to: IpAddr) -> Result<u32, HostError> {
-        let mut asked = question(to);
+    pub fn mtu_to(&mut self, to: IpAddr, by: RouteBy) -> Result<u32, HostError> {
+        let mut asked = question(to, by);
         // The entry of the table itself, without what was learned of this destination.
         asked.header.flags |= RouteFlags::FibMatch;
         let route = self.route(to, asked)?;
         let mut links = hops(&route);
         if links.is_empty() {
             // One that only names a next-hop object (`net.ipv4.nexthop_compat_mode`).
-            links.push(self.route_to(to, None)?.link_index);
+            links.push(self.route_by(to, by)?.link_index);
         }
         let mut mtu = path_mtu(&route).unwrap_or(u32::MAX);
         for index in links {
@@ -328,11 +322,17 @@ fn host_len(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-fn question(to: IpAddr) -> RouteMessage {
+fn question(to: IpAddr, by: RouteBy) -> RouteMessage {
     let mut question = RouteMessage::default();
     question.header.address_family = family(to);
     question.header.destination_prefix_length = host_len(to);
     question.attributes.push(RouteAttribute::Destination(to.into()));
+    if let Some(from) = by.from {
+        question.header.source_prefix_length = host_len(from);
+        question.attributes.push(RouteAttribute::Source(from.into()));
+    }
+    question.attributes.extend(by.link.map(RouteAttribute::Iif));
+    question.attributes.extend(by.mark.map(RouteAttribute::Mark));
     question
 }
 

@@ -55,9 +55,9 @@ impl Answered {
 /// Numbers of answers, by direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// About packets from near to far.
+    /// About packets from local to remote networks.
     pub outbound: Answered,
-    /// About packets from far to near, also of those that go from near to far as well.
+    /// About packets from remote to local networks, also of those that go from local to remote networks as well.
     pub inbound: Answered,
 }
 

@@ -21,7 +21,7 @@ pub struct Asked {
 /// behind 32 bits.
 #[derive(Debug, Default)]
 pub struct AskedTotal {
-    /// From near to far, and from far to near.
+    /// From local to remote networks, and from remote to local networks.
     both: [Asked; 2],
     /// Last counters of each queue.
     last: [Handed; Kind::ALL.len()],
@@ -30,7 +30,7 @@ pub struct AskedTotal {
 }
 
 impl AskedTotal {
-    /// Counts of questions about packets from near to far, and from far to near.
+    /// Counts of questions about packets from local to remote networks, and from remote to local networks.
     #[must_use]
     pub const fn both(&self) -> [Asked; 2] {
         self.both

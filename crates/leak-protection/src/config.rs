@@ -22,9 +22,9 @@ pub struct Config {
     /// Means by which packets are led into the TUN interface.
     pub leads: Lead,
     /// An interface whose packets the gateway itself forwards, and never the kernel. Then the TUN interface is for what the
-    /// host itself sends to far networks, and leak protection leads it there.
+    /// host itself sends to remote networks, and leak protection leads it there.
     pub forwarding: Option<LinkName>,
-    /// Settings of questions about packets of mixed prefixes, if there are any.
+    /// Settings of questions about packets of partly bypassed prefixes, if there are any.
     pub questions: Questions,
 }
 
@@ -49,10 +49,10 @@ impl Config {
 /// Means by which packets are led into the TUN interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Lead {
-    /// By routes to far networks, which others lay. Where questions are asked, leak protection lays them.
+    /// By routes to remote networks, which others lay. Where questions are asked, leak protection lays them.
     #[default]
     ByDestination,
-    /// By marks, which leak protection writes on packets from near to far; others route to far networks as they like.
+    /// By marks, which leak protection writes on packets from local to remote networks; others route to remote networks as they like.
     ByMark,
 }
 

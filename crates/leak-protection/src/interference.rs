@@ -234,7 +234,7 @@ impl Used {
         let Some(places) = places else {
             return [("exempt", self.exempt), ("packets", self.packets)];
         };
-        let all = places.iter().map(|place| self.of_packets(family, *place));
+        let all = places.iter().map(|place| self.of_packets(family, place.0, place.1));
         all.fold([("exempt", 0), ("packets", 0)], |[(exempt, one), (packets, other)], now| {
             let [(_, of_exempt), (_, of_packets)] = now;
             [(exempt, one | of_exempt), (packets, other | of_packets)]
@@ -242,7 +242,7 @@ impl Used {
     }
 
     /// Bits that matter at one place, with their keys.
-    fn of_packets(&self, family: u8, (hook, priority): (u32, i32)) -> [(&'static str, u32); 2] {
+    fn of_packets(&self, family: u8, hook: u32, priority: i32) -> [(&'static str, u32); 2] {
         let is_ip = matches!(family, INET | IPV4 | IPV6);
         let (exempts, decides) = match hook {
             // What comes in is marked anew behind the first ones.
@@ -382,13 +382,13 @@ mod tests {
             (BRIDGE, PRE_ROUTING, 0, none),
             (BRIDGE, FORWARD, 0, packets),
         ] {
-            let found = used.of_packets(family, (hook, priority));
+            let found = used.of_packets(family, hook, priority);
             let bits = found.iter().fold(0, |all, (_, bits)| all | bits);
             assert_eq!(bits, expected, "{family} {hook} {priority}");
         }
         // Where no rule leads by it.
         let used = Used { leads_exempt: false, ..used };
-        assert_eq!(used.of_packets(IPV4, (PRE_ROUTING, -150)), [("exempt", 0), ("packets", 0)]);
+        assert_eq!(used.of_packets(IPV4, PRE_ROUTING, -150), [("exempt", 0), ("packets", 0)]);
     }
 
     #[test]

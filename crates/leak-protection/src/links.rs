@@ -1,7 +1,7 @@
 //! The IPv4 setting of interfaces by which the reverse path filter looks at marks (`src_valid_mark`).
 //!
 //! The filter (`rp_filter`, RFC 3704) asks by which interface a packet's source is reached. Where marks lead, what came
-//! out of a tunnel bears one, and the way back is found by it alone. Where the kernel asks, what comes from far networks in
+//! out of a tunnel bears one, and the way back is found by it alone. Where the kernel asks, what comes from remote networks in
 //! clear has its way back by its mark, too: packets without one are led into the TUN interface, or nowhere.
 //!
 //! The setting is written by routing messages (`IFLA_INET_CONF`): below `/proc/sys` a sandbox may let nobody write.

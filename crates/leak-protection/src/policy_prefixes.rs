@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use convoy_host::Family;
 use convoy_netlink::nft::{Cover, Difference, Range};
 use ipnet::IpNet;
 
 use crate::{
     marks::Verdict,
     policy_direction::PolicyDirection,
-    ranges::{prefixes, range},
+    ranges::{prefixes, range, version_of},
     sets::{ByDirection, Covers, Differences, Held, Prefixes, Shown, Which},
 };
 
@@ -17,7 +18,7 @@ use crate::{
 pub struct Policy {
     /// The network on this side; bits beyond the prefix are ignored.
     pub local: IpNet,
-    /// The one on the far side.
+    /// The one on the remote side.
     pub remote: IpNet,
     /// True if all packets between the two are meant, and not some protocol or ports only.
     pub is_whole: bool,
@@ -34,8 +35,8 @@ impl Policy {
         !matches!(self.verdict, Verdict::Bypass)
     }
 
-    fn is_v4(&self) -> bool {
-        self.local.addr().is_ipv4()
+    fn version(&self) -> Family {
+        version_of(self.local.addr())
     }
 
     fn goes(&self, way: PolicyDirection) -> bool {
@@ -47,10 +48,10 @@ impl Policy {
     }
 }
 
-/// Near, far and mixed prefixes of policies, for each way that packets go. Packets that no policy means are not held:
-/// between near and far prefixes that is so where prefixes are mixed.
+/// Local, remote and partly bypassed prefixes of policies, for each way that packets go. Packets that no policy means are not held:
+/// between local and remote prefixes that is so where prefixes are partly bypassed.
 ///
-/// A far prefix is mixed unless policies hold all that goes between it and every near one, and none that bypasses
+/// A remote prefix is partly bypassed unless policies hold all that goes between it and every local one, and none that bypasses
 /// touches it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PolicyPrefixes {
@@ -73,9 +74,9 @@ struct Size {
     ranges: usize,
 }
 
-/// State of one far prefix.
+/// State of one remote prefix.
 #[derive(Debug, Clone, Default)]
-struct Far {
+struct Remote {
     /// Policies that hold some of what is sent there.
     held: usize,
     /// Local networks with which policies let something pass, and how often.
@@ -84,35 +85,42 @@ struct Far {
     whole: Counted,
     /// An earlier life left it closed.
     is_left: bool,
-    /// Extent of the near side that policies hold all for, those for wider far prefixes included.
+    /// Extent of the local side that policies hold all for, those for wider remote prefixes included.
     reach: Size,
 }
 
 #[derive(Debug, Clone, Default)]
 struct OfFamily {
-    near: Counted,
-    far: BTreeMap<IpNet, Far>,
+    local: Counted,
+    remote: BTreeMap<IpNet, Remote>,
     /// Local networks of policies that let something pass, each with its remote networks.
     bypassing: BTreeMap<IpNet, BTreeSet<IpNet>>,
-    /// Far prefixes by [`Far::reach`].
+    /// Remote prefixes by [`Remote::reach`].
     by_reach: BTreeMap<Size, BTreeSet<IpNet>>,
-    /// Near and far networks that an earlier life left closed.
+    /// Local and remote networks that an earlier life left closed.
     left: BTreeSet<IpNet>,
-    far_left: BTreeSet<IpNet>,
+    remote_left: BTreeSet<IpNet>,
     /// Prefixes of these that the last change ended.
     ended: Ended,
-    far_cover: Cover,
-    mixed_cover: Cover,
+    remote_cover: Cover,
+    partly_bypassed_cover: Cover,
 }
 
 /// Prefixes that an earlier life left closed, and that are not any more.
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    near: BTreeSet<IpNet>,
-    far: Vec<IpNet>,
+    local: BTreeSet<IpNet>,
+    remote: Vec<IpNet>,
 }
 
-/// Changes of the near, far and mixed prefixes of one family.
+/// Something comes, or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Come,
+    Go,
+}
+
+/// Changes of the local, remote and partly bypassed prefixes of one family.
 type Notes<'a> = &'a mut Prefixes<Difference>;
 
 impl PolicyPrefixes {
@@ -127,7 +135,7 @@ impl PolicyPrefixes {
         if are_new {
             return (differences, false);
         }
-        let is_other = differences.iter().any(|(_, changes)| !changes.mixed.is_empty());
+        let is_other = differences.iter().any(|(_, changes)| !changes.partly_bypassed.is_empty());
         (differences, did_ask || is_other || policies().any(|policy| self.asks_about(policy)))
     }
 
@@ -135,12 +143,12 @@ impl PolicyPrefixes {
     fn holds_some_of(&self, policy: &Policy) -> bool {
         let (local, remote) = (range(&policy.local.trunc()), range(&policy.remote.trunc()));
         let is_held = |way: PolicyDirection, source, destination| {
-            let family = self.families.of(way).of(policy.is_v4());
-            let (near, far) = match way {
+            let family = self.families.of(way).of(policy.version());
+            let (local, remote) = match way {
                 PolicyDirection::Out => (source, destination),
                 PolicyDirection::In | PolicyDirection::Forward => (destination, source),
             };
-            family.near.cover.overlaps(near) && family.far_cover.overlaps(far)
+            family.local.cover.overlaps(local) && family.remote_cover.overlaps(remote)
         };
         let mut meant = PolicyDirection::ALL.into_iter().filter(|way| policy.goes(*way));
         meant.any(|way| match way {
@@ -161,9 +169,9 @@ impl PolicyPrefixes {
         self.noting(|family, of, notes| {
             family.ended = Ended::default();
             let mut concerned = Concerned::default();
-            for (policies, is_added) in [(add, true), (remove, false)] {
+            for (policies, turn) in [(add, Turn::Come), (remove, Turn::Go)] {
                 for policy in policies.iter().filter(|policy| of.has(policy)) {
-                    family.count(&policy.trunc(), is_added, &mut concerned, notes);
+                    family.count(&policy.trunc(), turn, &mut concerned, notes);
                 }
             }
             family.refresh(concerned, notes);
@@ -173,12 +181,12 @@ impl PolicyPrefixes {
     /// Takes back the last change, in which these policies came and none went: also what an earlier life left is as
     /// before. What that changes, and whether something was held less meanwhile.
     pub(crate) fn take_back(&mut self, came: &[Policy]) -> (Differences, bool) {
-        let ended = self.families().any(|family| !family.ended.far.is_empty());
+        let ended = self.families().any(|family| !family.ended.remote.is_empty());
         let differences = self.noting(|family, of, notes| {
             let mut concerned = Concerned::default();
             family.leave_again(&mut concerned, notes);
             for policy in came.iter().filter(|policy| of.has(policy)) {
-                family.count(&policy.trunc(), false, &mut concerned, notes);
+                family.count(&policy.trunc(), Turn::Go, &mut concerned, notes);
             }
             family.refresh(concerned, notes);
         });
@@ -188,22 +196,22 @@ impl PolicyPrefixes {
     /// Keeps what an earlier life protected held as a whole, until policies name it again. Where policies hold all of it
     /// anyway, they alone count.
     pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
-        self.noting(|family, Which { way, is_v4 }, notes| {
-            let Prefixes { near, far, .. } = covers.of(way).of(is_v4);
+        self.noting(|family, Which { way, version }, notes| {
+            let Prefixes { local, remote, .. } = covers.of(way).of(version);
             let nets = |cover: &Cover| -> Vec<IpNet> {
-                cover.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
+                cover.ranges().flat_map(|range| prefixes(range, version)).collect()
             };
             let mut concerned = Concerned::default();
-            let far = family.not_held_anyway(near, far);
-            if far.ranges().next().is_none() {
+            let remote = family.not_held_anyway(local, remote);
+            if remote.ranges().next().is_none() {
                 return;
             }
-            for near in nets(near) {
-                family.left.insert(near);
-                family.near.count(near, true, &mut notes.near);
+            for local in nets(local) {
+                family.left.insert(local);
+                family.local.count(local, Turn::Come, &mut notes.local);
             }
-            for net in nets(&far) {
-                family.leave_far(net);
+            for net in nets(&remote) {
+                family.leave_remote(net);
                 concerned.insert(net);
             }
             family.refresh(concerned, notes);
@@ -213,44 +221,44 @@ impl PolicyPrefixes {
     /// Ends the hold on what an earlier life left.
     pub(crate) fn settle(&mut self) -> Differences {
         self.noting(|family, _, notes| {
-            let left = family.left_far().collect::<Vec<_>>();
+            let left = family.left_remote().collect::<Vec<_>>();
             let mut concerned = Concerned::default();
             left.into_iter().for_each(|net| family.end_left(net, &mut concerned, notes));
             family.refresh(concerned, notes);
         })
     }
 
-    /// Far prefixes that an earlier life left closed and no policy has named since.
+    /// Remote prefixes that an earlier life left closed and no policy has named since.
     pub(crate) fn left(&self) -> BTreeSet<IpNet> {
-        self.families().flat_map(OfFamily::left_far).collect()
+        self.families().flat_map(OfFamily::left_remote).collect()
     }
 
     /// Prefixes that an earlier life left held, whatever policies say.
     pub(crate) fn held(&self) -> Held {
         Held::of(self.families.map(|_, family| Prefixes {
-            near: family.left.iter().map(range).collect(),
-            far: family.left_far().map(|net| range(&net)).collect(),
-            mixed: Cover::default(),
+            local: family.left.iter().map(range).collect(),
+            remote: family.left_remote().map(|net| range(&net)).collect(),
+            partly_bypassed: Cover::default(),
         }))
     }
 
     /// True if nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
-        self.families().all(|family| family.near.nets.is_empty())
+        self.families().all(|family| family.local.nets.is_empty())
     }
 
     /// True if the kernel asks about some of the packets that a policy means.
     pub(crate) fn asks_about(&self, policy: &Policy) -> bool {
         let mut families = self.families.iter().filter(|(of, _)| of.has(policy));
         let (from, to) = range(&policy.remote.trunc());
-        families.any(|(_, family)| family.mixed_cover.overlaps((from, to)))
+        families.any(|(_, family)| family.partly_bypassed_cover.overlaps((from, to)))
     }
 
     pub(crate) fn covers(&self) -> Shown<'_> {
         self.families.map(|_, family| Prefixes {
-            near: &family.near.cover,
-            far: &family.far_cover,
-            mixed: &family.mixed_cover,
+            local: &family.local.cover,
+            remote: &family.remote_cover,
+            partly_bypassed: &family.partly_bypassed_cover,
         })
     }
 
@@ -270,32 +278,26 @@ impl PolicyPrefixes {
 
 impl Which {
     fn has(self, policy: &Policy) -> bool {
-        policy.is_v4() == self.is_v4 && policy.goes(self.way)
+        policy.version() == self.version && policy.goes(self.way)
     }
 }
 
-/// Far prefixes of which something may have changed.
+/// Remote prefixes of which something may have changed.
 type Concerned = BTreeSet<IpNet>;
 
 impl OfFamily {
-    fn count(
-        &mut self,
-        policy: &Policy,
-        is_added: bool,
-        concerned: &mut Concerned,
-        notes: Notes<'_>,
-    ) {
+    fn count(&mut self, policy: &Policy, turn: Turn, concerned: &mut Concerned, notes: Notes<'_>) {
         let Policy { local, remote, is_whole, .. } = *policy;
         concerned.insert(remote);
-        let far = self.far.entry(remote).or_default();
+        let state = self.remote.entry(remote).or_default();
         if !policy.holds() {
-            let count = far.bypassing.entry(local).or_default();
-            count_one(count, is_added);
+            let count = state.bypassing.entry(local).or_default();
+            count_one(count, turn);
             let remotes = self.bypassing.entry(local).or_default();
             if *count > 0 {
                 remotes.insert(remote);
             } else {
-                far.bypassing.remove(&local);
+                state.bypassing.remove(&local);
                 remotes.remove(&remote);
             }
             if remotes.is_empty() {
@@ -303,31 +305,25 @@ impl OfFamily {
             }
             return;
         }
-        count_one(&mut far.held, is_added);
+        count_one(&mut state.held, turn);
         if is_whole {
-            far.whole.count(local, is_added, &mut Difference::default());
+            state.whole.count(local, turn, &mut Difference::default());
         }
-        self.count_near(local, is_added, concerned, notes);
-        if is_added {
-            let named: Vec<_> = self.left_far().filter(|left| remote.contains(left)).collect();
+        self.count_local(local, turn, concerned, notes);
+        if turn == Turn::Come {
+            let named: Vec<_> = self.left_remote().filter(|left| remote.contains(left)).collect();
             named.into_iter().for_each(|net| self.end_left(net, concerned, notes));
         }
     }
 
-    /// Near networks come and go, and with them what it takes for a far one to be held as a whole.
-    fn count_near(
-        &mut self,
-        net: IpNet,
-        is_added: bool,
-        concerned: &mut Concerned,
-        notes: Notes<'_>,
-    ) {
-        let before = self.near.size;
-        self.near.count(net, is_added, &mut notes.near);
-        if self.near.size == before {
+    /// Local networks come and go, and with them what it takes for a remote one to be held as a whole.
+    fn count_local(&mut self, net: IpNet, turn: Turn, concerned: &mut Concerned, notes: Notes<'_>) {
+        let before = self.local.size;
+        self.local.count(net, turn, &mut notes.local);
+        if self.local.size == before {
             return;
         }
-        for size in [before, self.near.size] {
+        for size in [before, self.local.size] {
             concerned.extend(self.by_reach.get(&size).into_iter().flatten());
         }
         // Those that matter, or do so no more.
@@ -337,55 +333,57 @@ impl OfFamily {
         concerned.extend(around.chain(within.map(|(_, remotes)| remotes)).flatten());
     }
 
-    /// The part of a far side that policies do not hold as a whole for all of a near side.
-    fn not_held_anyway(&self, near: &Cover, far: &Cover) -> Cover {
-        if !near.without(&self.near.cover).is_empty() {
-            return far.clone();
+    /// The part of a remote side that policies do not hold as a whole for all of a local side.
+    fn not_held_anyway(&self, local: &Cover, remote: &Cover) -> Cover {
+        if !local.without(&self.local.cover).is_empty() {
+            return remote.clone();
         }
-        let mut whole = self.far_cover.clone();
-        let mixed: Vec<_> = self.mixed_cover.ranges().collect();
-        mixed.into_iter().for_each(|range| whole.set(range, &[], &mut Difference::default()));
-        far.without(&whole).into_iter().collect()
+        let mut whole = self.remote_cover.clone();
+        let partly_bypassed: Vec<_> = self.partly_bypassed_cover.ranges().collect();
+        partly_bypassed
+            .into_iter()
+            .for_each(|range| whole.set(range, &[], &mut Difference::default()));
+        remote.without(&whole).into_iter().collect()
     }
 
-    fn left_far(&self) -> impl Iterator<Item = IpNet> {
-        self.far_left.iter().copied()
+    fn left_remote(&self) -> impl Iterator<Item = IpNet> {
+        self.remote_left.iter().copied()
     }
 
-    fn leave_far(&mut self, net: IpNet) {
-        self.far.entry(net).or_default().is_left = true;
-        self.far_left.insert(net);
+    fn leave_remote(&mut self, net: IpNet) {
+        self.remote.entry(net).or_default().is_left = true;
+        self.remote_left.insert(net);
     }
 
     fn end_left(&mut self, net: IpNet, concerned: &mut Concerned, notes: Notes<'_>) {
-        if let Some(far) = self.far.get_mut(&net) {
-            far.is_left = false;
-            self.far_left.remove(&net);
-            self.ended.far.push(net);
+        if let Some(remote) = self.remote.get_mut(&net) {
+            remote.is_left = false;
+            self.remote_left.remove(&net);
+            self.ended.remote.push(net);
         }
         concerned.insert(net);
-        if self.left_far().next().is_none() {
-            for near in core::mem::take(&mut self.left) {
-                self.count_near(near, false, concerned, notes);
-                self.ended.near.insert(near);
+        if self.left_remote().next().is_none() {
+            for local in core::mem::take(&mut self.left) {
+                self.count_local(local, Turn::Go, concerned, notes);
+                self.ended.local.insert(local);
             }
         }
     }
 
     /// Holds again the prefixes of an earlier life that the last change ended.
     fn leave_again(&mut self, concerned: &mut Concerned, notes: Notes<'_>) {
-        let Ended { near, far } = core::mem::take(&mut self.ended);
-        for near in near {
-            self.left.insert(near);
-            self.count_near(near, true, concerned, notes);
+        let Ended { local, remote } = core::mem::take(&mut self.ended);
+        for local in local {
+            self.left.insert(local);
+            self.count_local(local, Turn::Come, concerned, notes);
         }
-        for net in far {
-            self.leave_far(net);
+        for net in remote {
+            self.leave_remote(net);
             concerned.insert(net);
         }
     }
 
-    /// Works out again what the policies say of far prefixes, and those within them.
+    /// Works out again what the policies say of remote prefixes, and those within them.
     fn refresh(&mut self, concerned: Concerned, notes: Notes<'_>) {
         let mut done: Option<IpNet> = None;
         for net in concerned {
@@ -397,27 +395,31 @@ impl OfFamily {
             for within in self.within(net) {
                 self.weigh(within);
             }
-            let (far, mixed) = self.ranges_within(net);
-            self.far_cover.set(range(&net), &far, &mut notes.far);
-            self.mixed_cover.set(range(&net), &mixed, &mut notes.mixed);
+            let (remote, partly_bypassed) = self.ranges_within(net);
+            self.remote_cover.set(range(&net), &remote, &mut notes.remote);
+            self.partly_bypassed_cover.set(
+                range(&net),
+                &partly_bypassed,
+                &mut notes.partly_bypassed,
+            );
         }
     }
 
     fn within(&self, net: IpNet) -> Vec<IpNet> {
-        let nets = self.far.range(net..).map(|(within, _)| *within);
+        let nets = self.remote.range(net..).map(|(within, _)| *within);
         nets.take_while(|within| net.contains(within)).collect()
     }
 
-    fn around(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &Far)> {
+    fn around(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &Remote)> {
         let nets = core::iter::successors(Some(net), IpNet::supernet);
-        nets.filter_map(|net| self.far.get(&net).map(|far| (net, far)))
+        nets.filter_map(|net| self.remote.get(&net).map(|remote| (net, remote)))
     }
 
-    /// Notes how much of the near side a far prefix is held for, or forgets it.
+    /// Notes how much of the local side a remote prefix is held for, or forgets it.
     fn weigh(&mut self, net: IpNet) {
-        let Some(far) = self.far.get(&net) else { return };
-        let before = far.reach;
-        let is_named = far.is_held() || !far.bypassing.is_empty();
+        let Some(remote) = self.remote.get(&net) else { return };
+        let before = remote.reach;
+        let is_named = remote.is_held() || !remote.bypassing.is_empty();
         let reach = self.reach(net);
         if let Some(nets) = self.by_reach.get_mut(&before) {
             nets.remove(&net);
@@ -426,80 +428,82 @@ impl OfFamily {
             }
         }
         if !is_named {
-            self.far.remove(&net);
-        } else if let Some(far) = self.far.get_mut(&net) {
-            far.reach = reach;
+            self.remote.remove(&net);
+        } else if let Some(remote) = self.remote.get_mut(&net) {
+            remote.reach = reach;
             self.by_reach.entry(reach).or_default().insert(net);
         }
     }
 
     fn reach(&self, net: IpNet) -> Size {
-        let mut parts =
-            self.around(net).filter(|(_, far)| far.is_left || far.whole.size != Size::default());
+        let mut parts = self
+            .around(net)
+            .filter(|(_, remote)| remote.is_left || remote.whole.size != Size::default());
         match (parts.next(), parts.next()) {
             (None, _) => Size::default(),
             (Some((_, only)), None) if !only.is_left => only.whole.size,
             _ => {
                 let mut all = Counted::default();
-                let covers = self.around(net).flat_map(|(_, far)| {
-                    let left = self.left.iter().filter(|_| far.is_left);
-                    far.whole.nets.keys().chain(left)
+                let covers = self.around(net).flat_map(|(_, remote)| {
+                    let left = self.left.iter().filter(|_| remote.is_left);
+                    remote.whole.nets.keys().chain(left)
                 });
-                covers.for_each(|near| all.count(*near, true, &mut Difference::default()));
+                covers.for_each(|local| all.count(*local, Turn::Come, &mut Difference::default()));
                 all.size
             }
         }
     }
 
-    /// True if packets to a far prefix, and not to one within it that policies name, have to be asked about.
-    fn is_mixed(&self, net: IpNet) -> bool {
-        let Some(far) = self.far.get(&net) else { return false };
-        far.reach != self.near.size
-            || self.around(net).any(|(_, far)| {
-                far.bypassing.keys().any(|local| self.near.cover.overlaps(range(local)))
+    /// True if packets to a remote prefix, and not to one within it that policies name, have to be asked about.
+    fn is_partly_bypassed(&self, net: IpNet) -> bool {
+        let Some(remote) = self.remote.get(&net) else { return false };
+        remote.reach != self.local.size
+            || self.around(net).any(|(_, remote)| {
+                remote.bypassing.keys().any(|local| self.local.cover.overlaps(range(local)))
             })
     }
 
-    /// Far and mixed ranges within a prefix: of several prefixes around an address the longest decides.
+    /// Remote and partly bypassed ranges within a prefix: of several prefixes around an address the longest decides.
     fn ranges_within(&self, net: IpNet) -> (Vec<Range>, Vec<Range>) {
-        let (mut far, mut mixed) = (Cover::default(), Cover::default());
+        let (mut remote, mut partly_bypassed) = (Cover::default(), Cover::default());
         let note = &mut Difference::default();
-        let is_held = self.around(net).any(|(_, far)| far.is_held());
-        let mut put = |at: IpNet, is_held: bool, is_mixed: bool| {
+        let is_held = self.around(net).any(|(_, remote)| remote.is_held());
+        let mut put = |at: IpNet, is_held: bool, is_partly_bypassed: bool| {
             let range = range(&at);
             let ranges = [range];
             if is_held {
-                far.set(range, &ranges, note);
+                remote.set(range, &ranges, note);
             }
-            let mixed_ranges: &[Range] = if is_held && is_mixed { &ranges } else { &[] };
-            mixed.set(range, mixed_ranges, note);
+            let partly_bypassed_ranges: &[Range] =
+                if is_held && is_partly_bypassed { &ranges } else { &[] };
+            partly_bypassed.set(range, partly_bypassed_ranges, note);
         };
         let decides = self.around(net).next().map(|(decides, _)| decides);
-        put(net, is_held, decides.is_some_and(|decides| self.is_mixed(decides)));
+        put(net, is_held, decides.is_some_and(|decides| self.is_partly_bypassed(decides)));
         // Wider ones come first.
         let mut held: Vec<IpNet> = if is_held { vec![net] } else { Vec::new() };
         for within in self.within(net).into_iter().filter(|within| *within != net) {
             held.retain(|around| around.contains(&within));
-            let far = self.far.get(&within);
-            if far.is_some_and(|far| far.is_held()) {
+            let remote = self.remote.get(&within);
+            if remote.is_some_and(|remote| remote.is_held()) {
                 held.push(within);
             }
-            put(within, !held.is_empty(), self.is_mixed(within));
+            put(within, !held.is_empty(), self.is_partly_bypassed(within));
         }
-        (far.ranges().collect(), mixed.ranges().collect())
+        (remote.ranges().collect(), partly_bypassed.ranges().collect())
     }
 }
 
-impl Far {
+impl Remote {
     fn is_held(&self) -> bool {
         self.held > 0 || self.is_left
     }
 }
 
 impl Counted {
-    fn count(&mut self, net: IpNet, is_added: bool, note: &mut Difference) {
+    fn count(&mut self, net: IpNet, turn: Turn, note: &mut Difference) {
         let count = self.nets.entry(net).or_default();
-        count_one(count, is_added);
+        count_one(count, turn);
         let is_gone = *count == 0;
         if is_gone {
             self.nets.remove(&net);
@@ -538,8 +542,11 @@ impl Counted {
     }
 }
 
-fn count_one(count: &mut usize, is_added: bool) {
-    *count = if is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
+fn count_one(count: &mut usize, turn: Turn) {
+    *count = match turn {
+        Turn::Come => count.saturating_add(1),
+        Turn::Go => count.saturating_sub(1),
+    };
 }
 
 #[cfg(test)]
@@ -558,47 +565,55 @@ mod tests {
         policy(local, remote, Verdict::Protect)
     }
 
-    /// Far prefixes, and the mixed ones among them.
-    fn far_and_mixed(policies: &[Policy]) -> [Vec<String>; 2] {
+    /// Remote prefixes, and the partly bypassed ones among them.
+    fn remote_and_partly_bypassed(policies: &[Policy]) -> [Vec<String>; 2] {
         let mut prefixes = PolicyPrefixes::default();
         let _ = prefixes.change(policies, &[]);
         let of = prefixes.covers().out;
-        [(of.v4.far, of.v6.far), (of.v4.mixed, of.v6.mixed)].map(|(v4, v6)| {
-            let nets = |cover: &Cover, is_v4| {
-                let ranges: Vec<_> = cover.ranges().collect();
-                ranges.into_iter().flat_map(move |range| crate::ranges::prefixes(range, is_v4))
-            };
-            nets(v4, true).chain(nets(v6, false)).map(|net| net.to_string()).collect()
-        })
+        [(of.v4.remote, of.v6.remote), (of.v4.partly_bypassed, of.v6.partly_bypassed)].map(
+            |(v4, v6)| {
+                let nets = |cover: &Cover, version| {
+                    let ranges: Vec<_> = cover.ranges().collect();
+                    ranges
+                        .into_iter()
+                        .flat_map(move |range| crate::ranges::prefixes(range, version))
+                };
+                nets(v4, Family::V4)
+                    .chain(nets(v6, Family::V6))
+                    .map(|net| net.to_string())
+                    .collect()
+            },
+        )
     }
 
     #[test]
     fn nothing_is_asked_where_policies_hold_all_between_near_and_far() {
-        let one = far_and_mixed(&[protect("10.1.0.0/16", "10.2.0.0/16")]);
+        let one = remote_and_partly_bypassed(&[protect("10.1.0.0/16", "10.2.0.0/16")]);
         assert_eq!(one, [vec!["10.2.0.0/16"], vec![]]);
         let spokes = [protect("0.0.0.0/0", "10.9.0.1/32"), protect("0.0.0.0/0", "10.9.0.2/32")];
-        assert_eq!(far_and_mixed(&spokes)[1], [""; 0]);
+        assert_eq!(remote_and_partly_bypassed(&spokes)[1], [""; 0]);
         let halves = [protect("10.0.0.0/9", "10.2.0.0/16"), protect("10.128.0.0/9", "10.2.0.0/16")];
-        assert_eq!(far_and_mixed(&halves)[1], [""; 0]);
+        assert_eq!(remote_and_partly_bypassed(&halves)[1], [""; 0]);
         let whole = protect("::/0", "2001:db8:2::/48");
-        assert_eq!(far_and_mixed(&[whole]), [vec!["2001:db8:2::/48"], vec![]]);
+        assert_eq!(remote_and_partly_bypassed(&[whole]), [vec!["2001:db8:2::/48"], vec![]]);
         let part = Policy { is_whole: false, ..whole };
-        assert_eq!(far_and_mixed(&[part])[1], ["2001:db8:2::/48"]);
-        assert_eq!(far_and_mixed(&[whole, part])[1], [""; 0]);
+        assert_eq!(remote_and_partly_bypassed(&[part])[1], ["2001:db8:2::/48"]);
+        assert_eq!(remote_and_partly_bypassed(&[whole, part])[1], [""; 0]);
     }
 
     #[test]
     fn what_is_held_for_some_of_the_near_side_is_asked_about() {
         let apart = [protect("10.1.0.0/16", "10.2.0.0/16"), protect("10.5.0.0/16", "10.6.0.0/16")];
-        assert_eq!(far_and_mixed(&apart)[1], ["10.2.0.0/16", "10.6.0.0/16"]);
+        assert_eq!(remote_and_partly_bypassed(&apart)[1], ["10.2.0.0/16", "10.6.0.0/16"]);
         // One of them sees all.
         let all = [protect("0.0.0.0/0", "10.2.0.0/16"), protect("10.5.0.0/16", "10.6.0.0/16")];
-        assert_eq!(far_and_mixed(&all)[1], ["10.6.0.0/16"]);
+        assert_eq!(remote_and_partly_bypassed(&all)[1], ["10.6.0.0/16"]);
         // What is wider counts for what is within.
         let wide = [protect("10.1.0.0/16", "10.0.0.0/8"), protect("10.5.0.0/16", "10.6.0.0/16")];
-        let mixed = far_and_mixed(&wide)[1].clone();
+        let partly_bypassed = remote_and_partly_bypassed(&wide)[1].clone();
         assert!(
-            !mixed.contains(&"10.6.0.0/16".to_owned()) && mixed.contains(&"10.8.0.0/13".to_owned())
+            !partly_bypassed.contains(&"10.6.0.0/16".to_owned())
+                && partly_bypassed.contains(&"10.8.0.0/13".to_owned())
         );
     }
 
@@ -606,13 +621,16 @@ mod tests {
     fn what_is_bypassed_within_is_asked_about() {
         let all = protect("10.1.0.0/24", "0.0.0.0/0");
         let lan = policy("10.1.0.0/16", "192.0.2.0/24", Verdict::Bypass);
-        assert_eq!(far_and_mixed(&[all, lan])[1], ["192.0.2.0/24"]);
+        assert_eq!(remote_and_partly_bypassed(&[all, lan])[1], ["192.0.2.0/24"]);
         let others = policy("10.7.0.0/16", "192.0.2.0/24", Verdict::Bypass);
-        assert_eq!(far_and_mixed(&[all, others])[1], [""; 0]);
-        assert_eq!(far_and_mixed(&[lan])[1], [""; 0]);
+        assert_eq!(remote_and_partly_bypassed(&[all, others])[1], [""; 0]);
+        assert_eq!(remote_and_partly_bypassed(&[lan])[1], [""; 0]);
         let everything = policy("0.0.0.0/0", "0.0.0.0/0", Verdict::Bypass);
         let one = protect("10.1.0.0/24", "10.2.0.0/24");
-        assert_eq!(far_and_mixed(&[one, everything]), [["10.2.0.0/24"], ["10.2.0.0/24"]]);
+        assert_eq!(
+            remote_and_partly_bypassed(&[one, everything]),
+            [["10.2.0.0/24"], ["10.2.0.0/24"]]
+        );
     }
 
     /// A policy of one way.
@@ -624,14 +642,17 @@ mod tests {
     fn answers_are_forgotten_only_about_packets_that_were_held_before() {
         let mut prefixes = PolicyPrefixes::default();
         let mut come = |way, local, remote| prefixes.change(&[one_way(way, local, remote)], &[]).1;
-        let [near, far] = ["10.1.0.0/16", "10.2.0.0/16"];
+        let [local, remote] = ["10.1.0.0/16", "10.2.0.0/16"];
         // A daemon's tunnels, one after the other.
         for way in PolicyDirection::ALL {
-            assert!(!come(way, near, far) && !come(way, "10.5.0.0/16", "10.6.0.0/16"), "{way:?}");
+            assert!(
+                !come(way, local, remote) && !come(way, "10.5.0.0/16", "10.6.0.0/16"),
+                "{way:?}"
+            );
         }
         // Between the networks of two policies packets were asked about.
         for way in PolicyDirection::ALL {
-            assert!(come(way, near, "10.6.0.0/16"), "{way:?}");
+            assert!(come(way, local, "10.6.0.0/16"), "{way:?}");
         }
         // Those that came in for others were answered for both ways.
         assert!(come(PolicyDirection::Out, "10.6.7.0/24", "10.5.7.0/24"));
@@ -714,14 +735,14 @@ mod tests {
             let _ = prefixes.leave(&earlier.covers().cloned());
             // Whatever it was, it stays closed.
             let (now, then) = (prefixes.covers().out.v4, earlier.covers().out.v4);
-            assert!(then.near.without(now.near).is_empty());
-            assert!(then.far.without(now.far).is_empty());
+            assert!(then.local.without(now.local).is_empty());
+            assert!(then.remote.without(now.remote).is_empty());
             prefixes.left().iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(left_to(&[one], &[one]), [""; 0]);
         let other = protect("10.1.0.0/24", "10.3.0.0/16");
         assert_eq!(left_to(&[one], &[one, other]), ["10.3.0.0/16"]);
-        // For others on the near side, and for some protocol only, it is not known who protected it.
+        // For others on the local side, and for some protocol only, it is not known who protected it.
         let others = protect("10.5.0.0/16", "10.2.0.0/24");
         assert_eq!(left_to(&[one], &[one, others]), ["10.2.0.0/16"]);
         let part = Policy { is_whole: false, ..one };
@@ -789,30 +810,30 @@ mod tests {
         assert!(ended_count > 500, "{ended_count}");
     }
 
-    /// True if the address is far, and true if it is mixed, by the definition.
+    /// True if the address is remote, and true if it is partly bypassed, by the definition.
     fn by_definition(
         policies: &[Policy],
         way: PolicyDirection,
-        near: &[IpAddr],
-        far: IpAddr,
+        local: &[IpAddr],
+        remote: IpAddr,
     ) -> (bool, bool) {
         let policies: Vec<_> = policies.iter().filter(|policy| policy.goes(way)).collect();
         let holding = || policies.iter().filter(|policy| policy.holds());
-        let is_far = holding().any(|policy| policy.remote.contains(&far));
-        let near: Vec<_> = near
+        let is_remote = holding().any(|policy| policy.remote.contains(&remote));
+        let local: Vec<_> = local
             .iter()
-            .filter(|near| holding().any(|policy| policy.local.contains(*near)))
+            .filter(|local| holding().any(|policy| policy.local.contains(*local)))
             .collect();
-        let is_held = |near: &IpAddr| {
+        let is_held = |local: &IpAddr| {
             let mut whole = holding().filter(|policy| policy.is_whole);
-            whole.any(|policy| policy.local.contains(near) && policy.remote.contains(&far))
+            whole.any(|policy| policy.local.contains(local) && policy.remote.contains(&remote))
         };
-        let passes = |near: &IpAddr| {
+        let passes = |local: &IpAddr| {
             let mut bypassing = policies.iter().filter(|policy| !policy.holds());
-            bypassing.any(|policy| policy.local.contains(near) && policy.remote.contains(&far))
+            bypassing.any(|policy| policy.local.contains(local) && policy.remote.contains(&remote))
         };
-        let is_mixed = near.iter().any(|near| !is_held(near) || passes(near));
-        (is_far, is_far && is_mixed)
+        let is_partly_bypassed = local.iter().any(|local| !is_held(local) || passes(local));
+        (is_remote, is_remote && is_partly_bypassed)
     }
 
     #[test]
@@ -869,16 +890,24 @@ mod tests {
                     };
                     assert_eq!(both(&note), both(change), "{there:?}");
                 }
-                for (far, way) in
-                    places.iter().flat_map(|far| PolicyDirection::ALL.map(|way| (far, way)))
+                for (remote, way) in
+                    places.iter().flat_map(|remote| PolicyDirection::ALL.map(|way| (remote, way)))
                 {
                     let of = &covers.of(way).v4;
-                    let (is_far, is_mixed) = by_definition(&there, way, &places, *far);
-                    let shown = (of.far.contains(*far), of.mixed.contains(*far));
-                    assert_eq!(shown, (is_far, is_mixed), "{way:?} {far}: {there:#?}");
-                    mixed_count[usize::from(is_mixed)] += 1;
+                    let (is_remote, is_partly_bypassed) =
+                        by_definition(&there, way, &places, *remote);
+                    let shown = (of.remote.contains(*remote), of.partly_bypassed.contains(*remote));
+                    assert_eq!(
+                        shown,
+                        (is_remote, is_partly_bypassed),
+                        "{way:?} {remote}: {there:#?}"
+                    );
+                    mixed_count[usize::from(is_partly_bypassed)] += 1;
                     let mut holding = there.iter().filter(|it| it.holds() && it.goes(way));
-                    assert_eq!(of.near.contains(*far), holding.any(|it| it.local.contains(far)));
+                    assert_eq!(
+                        of.local.contains(*remote),
+                        holding.any(|it| it.local.contains(remote))
+                    );
                 }
                 before = covers;
             }

@@ -1,6 +1,6 @@
-//! Leak protection that stands, whoever raised it.
+//! Leak protection that is installed, whoever did that.
 
-use convoy_host::LinkName;
+use convoy_host::{Family, LinkName};
 use convoy_netlink::nft::Cover;
 use ipnet::IpNet;
 
@@ -15,11 +15,11 @@ use crate::{
     table::{self, Table},
 };
 
-/// Removes the routes and `ip rule`s alone, which another kind of protection does not need.
+/// Removes the routes and `ip rule`s alone, which another kind of protection does not need. How many routes there were.
 ///
 /// # Errors
 /// [`LeakProtectionError`]; some may still be there then.
-pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
+pub fn remove_routes(config: Config) -> Result<usize, LeakProtectionError> {
     let mut routes = Routes::open(&config)?;
     let mut rules = Rules::open(&config)?;
     let [of_marks, of_interface] = [Lead::ByMark, Lead::ByDestination]
@@ -29,13 +29,14 @@ pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
         Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
         outcome => outcome?,
     };
+    let mut gone = 0;
     if !are_anothers {
         rules.remove()?;
-        of_marks?.remove()?;
+        gone += of_marks?.remove()?;
     }
-    of_interface?.remove()?;
+    gone += of_interface?.remove()?;
     routes.leave_tables(are_anothers);
-    routes.remove()
+    Ok(gone + routes.remove()?)
 }
 
 /// Interfaces around which leak protection stands, in the calling thread's network namespace.
@@ -47,45 +48,45 @@ pub fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
 }
 
 /// Ends leak protection around an interface, in the calling thread's network namespace: packets go where routes
-/// lead, in clear. Whether there was any.
+/// lead, in clear. Whether there was any; where somebody emptied the packet filter, routes may be left of it.
 ///
 /// # Errors
 /// [`LeakProtectionError`]; some of it may still stand then.
-pub fn take_away(config: Config) -> Result<bool, LeakProtectionError> {
+pub fn remove(config: Config) -> Result<bool, LeakProtectionError> {
     let stood = match Table::open(config.clone()).and_then(|mut table| table.remove()) {
         // Without a packet filter there is no table.
         Err(LeakProtectionError::Unsupported(_)) => false,
         outcome => outcome?,
     };
-    remove_routes(config).map(|()| stood)
+    Ok(remove_routes(config)? > 0 || stood)
 }
 
-/// The far prefixes of leak protection that stands around an interface, in the calling thread's network namespace.
+/// The remote prefixes of leak protection that is installed around an interface, in the calling thread's network namespace.
 ///
 /// # Errors
-/// As [`stands`].
-pub fn far(config: Config) -> Result<Vec<IpNet>, LeakProtectionError> {
+/// As [`is_installed`].
+pub fn remote_prefixes(config: Config) -> Result<Vec<IpNet>, LeakProtectionError> {
     let present = Table::open(config)?.present()?.unwrap_or_default();
-    let of = |(is_v4, Prefixes { far, .. }): (bool, &Prefixes<Cover>)| -> Vec<IpNet> {
-        far.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
+    let of = |(version, Prefixes { remote, .. }): (Family, &Prefixes<Cover>)| -> Vec<IpNet> {
+        remote.ranges().flat_map(|range| prefixes(range, version)).collect()
     };
     Ok(present.out.both().map(of).concat())
 }
 
-/// True if leak protection that stands around an interface asks about some packets, in the calling thread's network
+/// True if leak protection that is installed around an interface asks about some packets, in the calling thread's network
 /// namespace.
 ///
 /// # Errors
-/// As [`stands`].
+/// As [`is_installed`].
 pub fn asks(config: Config) -> Result<bool, LeakProtectionError> {
     let covers = Table::open(config)?.present()?.unwrap_or_default();
     Ok(sets::asks(covers.each_ref()))
 }
 
-/// True if leak protection stands around an interface, in the calling thread's network namespace.
+/// True if leak protection is installed around an interface, in the calling thread's network namespace.
 ///
 /// # Errors
 /// [`LeakProtectionError`] when there is no packet filter, or this process may not look.
-pub fn stands(config: Config) -> Result<bool, LeakProtectionError> {
+pub fn is_installed(config: Config) -> Result<bool, LeakProtectionError> {
     Ok(Table::open(config)?.present()?.is_some())
 }

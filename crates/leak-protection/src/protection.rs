@@ -1,19 +1,20 @@
-//! Leak protection that stands.
+//! Leak protection that is installed.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 
+use crate::ranges::version_of;
 use crate::{
     config::{Config, Lead},
     error::LeakProtectionError,
+    installation::{Installation, Repaired},
     policy_direction::PolicyDirection,
     policy_prefixes::{Policy, PolicyPrefixes},
     prefix_sets::PrefixSets,
     second_lock::SecondLock,
     sets::{self, Covers, Differences, Held, Shown},
     site_policies::SitePolicies,
-    standing::{Repaired, Standing},
     table::{Drops, Table},
     tracked::Tracked,
 };
@@ -27,12 +28,12 @@ pub struct Changed {
     pub answers: bool,
 }
 
-/// Leak protection that stands around what the policies of a site, and of IKE daemons, protect.
+/// Leak protection that is installed around what the policies of a site, and of IKE daemons, protect.
 ///
-/// It outlives its value and its process; [`LeakProtection::take_away`] ends it.
+/// It outlives its value and its process; [`LeakProtection::remove`] ends it.
 #[derive(Debug)]
 pub struct LeakProtection {
-    standing: Standing,
+    installation: Installation,
     prefixes: Prefixes,
 }
 
@@ -90,7 +91,7 @@ impl LeakProtection {
     ///
     /// # Errors
     /// [`LeakProtectionError`]. The table stands as a whole, or is as it was.
-    pub fn raise(
+    pub fn install(
         config: Config,
         own: impl Into<SitePolicies>,
     ) -> Result<Self, LeakProtectionError> {
@@ -114,8 +115,8 @@ impl LeakProtection {
                 (config, Prefixes::Each { own, prefixes })
             }
         };
-        let standing = Standing::raise(config, prefixes.shown(), routed)?;
-        Ok(Self { standing, prefixes })
+        let installation = Installation::install(config, prefixes.shown(), routed)?;
+        Ok(Self { installation, prefixes })
     }
 
     /// Protects what the site's own policies do, and what others do that are to come.
@@ -126,7 +127,7 @@ impl LeakProtection {
         let both = self.prefixes.with(next)?;
         let both = match both {
             SitePolicies::Each { policies, routed } => {
-                let routed = &routed | self.standing.routed();
+                let routed = &routed | self.installation.routed();
                 SitePolicies::Each { policies, routed }
             }
             networks @ SitePolicies::Networks(_) => networks,
@@ -147,7 +148,7 @@ impl LeakProtection {
             (Prefixes::Networks { sets, covers }, SitePolicies::Networks(next)) => {
                 let after = next.covers();
                 let differences = sets::differences(covers, &after);
-                self.standing.change(after.each_ref(), &differences)?;
+                self.installation.change(after.each_ref(), &differences)?;
                 (*sets, **covers) = (next, after);
                 false
             }
@@ -166,7 +167,7 @@ impl LeakProtection {
             }
             _ => return Err(LeakProtectionError::AnotherKind),
         };
-        self.standing.route(routed)?;
+        self.installation.route(routed)?;
         Ok(Changed { answers: answers && self.asks() })
     }
 
@@ -228,11 +229,11 @@ impl LeakProtection {
         }
     }
 
-    /// True if the kernel asks about some packets, and a [`Listener`](crate::Listener) has to answer. Then the routes to far
+    /// True if the kernel asks about some packets, and a [`Listener`](crate::Listener) has to answer. Then the routes to remote
     /// networks are this one's, too.
     #[must_use]
     pub fn asks(&self) -> bool {
-        self.standing.asks()
+        self.installation.asks()
     }
 
     /// True if the kernel asks about some of the packets that these policies mean, and may believe answers about them.
@@ -243,7 +244,7 @@ impl LeakProtection {
         self.asks() && self.prefixes.each().is_some_and(asks_about)
     }
 
-    /// True if the second lock is left open, as there are too many near prefixes: then the table of the packet filter alone
+    /// True if the second lock is left open, as there are too many local prefixes: then the table of the packet filter alone
     /// holds packets.
     #[must_use]
     pub fn has_one_lock_only(&self) -> bool {
@@ -253,19 +254,24 @@ impl LeakProtection {
     /// The port of the netlink socket by which the table is changed: what came by others, others changed.
     #[must_use]
     pub fn port(&self) -> u32 {
-        self.standing.port()
+        self.installation.port()
     }
 
-    /// True if an address is a far one of what leaves.
+    /// True if an address is a remote one of what leaves.
     #[must_use]
-    pub fn is_far(&self, address: IpAddr) -> bool {
-        self.prefixes.shown().out.of(address.is_ipv4()).far.contains(address)
+    pub fn is_remote(&self, address: IpAddr) -> bool {
+        self.prefixes.shown().out.of(version_of(address)).remote.contains(address)
     }
 
-    /// True if the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
+    /// True if the remote one of two addresses is in a partly bypassed network; none if packets of this way are not held between them.
     #[must_use]
-    pub fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
-        sets::mixed(self.prefixes.shown(), way, near, far)
+    pub fn partly_bypassed(
+        &self,
+        way: PolicyDirection,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Option<bool> {
+        sets::partly_bypassed(self.prefixes.shown(), way, local, remote)
     }
 
     /// Has the kernel track these packets as flows from now on, where questions are asked: before, all of them.
@@ -273,7 +279,7 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`]; [`LeakProtection::repair`] tries again.
     pub fn track(&mut self, tracked: Tracked) -> Result<(), LeakProtectionError> {
-        self.standing.track(tracked)
+        self.installation.track(tracked)
     }
 
     /// Has what NAT makes a protected packet go into the TUN interface, as a kernel would look policies up again; before,
@@ -283,13 +289,13 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`]: the kernel cannot do it, and such packets are dropped.
     pub fn follow_nat(&mut self, follows: bool) -> Result<(), LeakProtectionError> {
-        self.standing.follow_nat(follows, self.prefixes.shown())
+        self.installation.follow_nat(follows, self.prefixes.shown())
     }
 
     /// True if NAT is followed, and a [`Listener`](crate::Listener) has to take packets.
     #[must_use]
     pub fn follows_nat(&self) -> bool {
-        self.standing.follows_nat()
+        self.installation.follows_nat()
     }
 
     /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.
@@ -297,7 +303,7 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`].
     pub fn repair(&mut self) -> Result<Repaired, LeakProtectionError> {
-        self.standing.repair(self.prefixes.shown())
+        self.installation.repair(self.prefixes.shown())
     }
 
     /// The same without `ip rule`s and routes, which take longer to look at.
@@ -305,7 +311,7 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`].
     pub fn repair_table(&mut self) -> Result<Repaired, LeakProtectionError> {
-        self.standing.repair_table(self.prefixes.shown())
+        self.installation.repair_table(self.prefixes.shown())
     }
 
     /// Packets that were dropped since the table was made; none where somebody changed it, and
@@ -314,28 +320,28 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`].
     pub fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
-        self.standing.drops()
+        self.installation.drops()
     }
 
-    /// Has every answer of before forgotten: the next packet of each flow of mixed prefixes is asked about. To be
+    /// Has every answer of before forgotten: the next packet of each flow of partly bypassed prefixes is asked about. To be
     /// called when other policies answer, and what was asked before is answered.
     ///
     /// # Errors
     /// [`LeakProtectionError`]. Answers of before may still be believed then.
     pub fn forget_answers(&mut self) -> Result<(), LeakProtectionError> {
-        self.standing.forget_answers()
+        self.installation.forget_answers()
     }
 
     /// Ends it: packets go where routes lead, in clear.
     ///
     /// # Errors
     /// [`LeakProtectionError`]; some of it may still stand then.
-    pub fn take_away(self) -> Result<(), LeakProtectionError> {
-        self.standing.take_away()
+    pub fn remove(self) -> Result<(), LeakProtectionError> {
+        self.installation.remove()
     }
 
     fn follow(&mut self, differences: &Differences) -> Result<(), LeakProtectionError> {
-        let outcome = self.standing.change(self.prefixes.shown(), differences);
-        outcome.inspect_err(|_| self.standing.is_behind())
+        let outcome = self.installation.change(self.prefixes.shown(), differences);
+        outcome.inspect_err(|_| self.installation.is_behind())
     }
 }

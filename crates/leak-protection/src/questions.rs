@@ -4,14 +4,14 @@ use convoy_netlink::nft::QueueBy;
 
 use crate::marks::{Epoch, Marks};
 
-/// Settings of questions about packets between mixed prefixes.
+/// Settings of questions about packets between partly bypassed prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Questions {
     /// Bits in which answers are kept.
     pub marks: Marks,
     /// The first of five queues (NFQUEUE) that nobody else uses.
     pub queue: u16,
-    /// The first of two routing tables, 1 to 252 or from 256 on, that nobody else uses: one has the routes to far
+    /// The first of two routing tables, 1 to 252 or from 256 on, that nobody else uses: one has the routes to remote
     /// networks, the next one leads what was answered so into the TUN interface.
     pub table: u32,
     /// Priority of the first `ip rule`; the six from there on are taken.
@@ -31,7 +31,7 @@ impl Questions {
         Self { marks: Marks::new(), queue: 4510, table: 4510, priority: 210 }
     }
 
-    /// The tables of far networks, and of what was answered.
+    /// The tables of remote networks, and of what was answered.
     pub(crate) const fn tables(&self) -> [u32; 2] {
         [self.table, self.table.saturating_add(1)]
     }
@@ -42,11 +42,11 @@ impl Questions {
 pub(crate) enum Kind {
     /// Packets that this host sends, that came out of a tunnel, or that source NAT changed.
     Sent,
-    /// Packets that others send from near to far.
+    /// Packets that others send from local to remote networks.
     Leaving,
     /// Packets for this host.
     Arriving,
-    /// Packets that others send from far to near, also if they go from near to far as well.
+    /// Packets that others send from remote to local networks, also if they go from local to remote networks as well.
     Forwarded,
     /// Packets that NAT gave the addresses of a protected one.
     Rewritten,

@@ -1,7 +1,7 @@
 //! The routes that leak protection lays.
 //!
 //! Without questions these are `unreachable` ones in the main table, beneath those into the TUN interface, which others
-//! lay. With questions, and where marks lead, there are two tables: one has the routes to far networks, into the TUN
+//! lay. With questions, and where marks lead, there are two tables: one has the routes to remote networks, into the TUN
 //! interface and `unreachable` beneath; the other leads everything there, for what was answered so. Where marks lead, the
 //! first one is empty unless a site's own policies want routes.
 
@@ -49,7 +49,7 @@ pub(crate) struct Routes {
     rtnl: Rtnl,
     tun: LinkName,
     metric: u32,
-    /// The tables that are only theirs: of far networks, and of what is to be protected.
+    /// The tables that are only theirs: of remote networks, and of what is to be protected.
     tables: [u32; 2],
     /// True if another interface has these now.
     are_anothers: bool,
@@ -80,9 +80,10 @@ impl Routes {
         self.are_anothers = are_anothers;
     }
 
-    /// Removes all of them.
-    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
-        self.make(&BTreeSet::new()).map(|_| ())
+    /// Removes all of them. How many there were.
+    pub(crate) fn remove(&mut self) -> Result<usize, LeakProtectionError> {
+        let count = self.present()?.len();
+        self.make(&BTreeSet::new()).map(|_| count)
     }
 
     fn wanted(
@@ -95,9 +96,9 @@ impl Routes {
         if !marks {
             return Ok(networks.map(nowhere(MAIN)).collect());
         }
-        let [far, protected] = self.tables;
+        let [remote, protected] = self.tables;
         let everything = [Ipv4Net::default().into(), Ipv6Net::default().into()];
-        let mut wanted: BTreeSet<_> = networks.map(nowhere(far)).collect();
+        let mut wanted: BTreeSet<_> = networks.map(nowhere(remote)).collect();
         wanted.extend(everything.map(nowhere(protected)));
         if let Some(tun) = index_of(&mut self.rtnl, &self.tun)? {
             let into_tun: Vec<_> =

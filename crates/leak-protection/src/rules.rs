@@ -1,9 +1,9 @@
 //! The `ip rule`s that lead packets to the tables of [`crate::routes`].
 //!
 //! What the gateway sends itself, and what was answered to pass in clear, goes by the host's own tables; what was
-//! answered to be protected goes into the TUN interface; all others are routed to far networks as if nothing were asked.
+//! answered to be protected goes into the TUN interface; all others are routed to remote networks as if nothing were asked.
 //! Where marks lead, all others go by the host's own tables, and the reverse path filter looks for those who sent what
-//! came out of the TUN interface there. A site's own policies may have routes to far networks all the same: packets
+//! came out of the TUN interface there. A site's own policies may have routes to remote networks all the same: packets
 //! without a mark find these behind everybody's rules and routes, and ahead of the main table's default route.
 
 use convoy_host::{LinkName, Mark};
@@ -75,7 +75,7 @@ impl Rules {
         Ok(Self { rtnl, tun: tun.clone(), leads: *leads, questions: *questions, own: *mark })
     }
 
-    /// Makes the rules that are missing, those to far networks included if there are routes to them; how many.
+    /// Makes the rules that are missing, those to remote networks included if there are routes to them; how many.
     pub(crate) fn make(&mut self, are_routed: bool) -> Result<usize, LeakProtectionError> {
         let failed = |refusal| LeakProtectionError::Rule { doing: "make", refusal };
         let mut made = 0;
@@ -112,7 +112,7 @@ impl Rules {
 
     /// In the order in which they may be made: nobody is led to a table before those who must not be have a way around.
     fn wanted(&self, are_routed: bool) -> Vec<Rule> {
-        let [far, answered] = self.questions.tables();
+        let [remote, answered] = self.questions.tables();
         let first = self.questions.priority;
         let behind = |place: u32| first.saturating_add(place);
         let bits = |noted| {
@@ -145,9 +145,9 @@ impl Rules {
                 rules.extend([
                     at(to, To::Nowhere, None),
                     at(from, To::Rule(to), own),
-                    // So that a far network around the host's own ones does not take these away.
+                    // So that a remote network around the host's own ones does not take these away.
                     at(from + 1, To::Networks(MAIN), none),
-                    at(from + 2, To::Table(far), none),
+                    at(from + 2, To::Table(remote), none),
                 ]);
             }
             return rules;
@@ -161,7 +161,7 @@ impl Rules {
             Rule { from: way_back, ..rule(3, To::Rule(behind(BEHIND)), forwarded) },
             rule(4, To::Table(answered), bits(Noted::Protect)),
             rule(5, To::Table(answered), forwarded),
-            rule(6, To::Table(far), None),
+            rule(6, To::Table(remote), None),
         ]
     }
 

@@ -1,27 +1,27 @@
 //! The second lock: `ip rule`s and routes that hold what is protected when the packet filter's table is gone, as after
-//! `nft flush ruleset` while no gateway runs. Rules lead what comes from near to tables that know far networks.
+//! `nft flush ruleset` while no gateway runs. Rules lead what comes from local networks to tables that know remote networks.
 //!
-//! Where marks lead, the chains mark every packet from near to far that may leave. So rules mean what has no mark, and
+//! Where marks lead, the chains mark every packet from local to remote networks that may leave. So rules mean what has no mark, and
 //! there are two tables:
 //!
-//! * for what this host forwards, one where far networks are `unreachable`;
+//! * for what this host forwards, one where remote networks are `unreachable`;
 //! * for what it sends itself, one where they lead into the TUN interface and, without it, nowhere: a packet of its own is
-//!   routed before it is marked, and routed again then. Mixed networks are left out there: a socket that is bound to
+//!   routed before it is marked, and routed again then. Partly bypassed networks are left out there: a socket that is bound to
 //!   another interface would not reach what passes in clear. So is what it sends from an address at a default route: the
-//!   reverse path filter would not find peers that are far.
+//!   reverse path filter would not find peers that are remote.
 //!
 //! Where the host's own routes lead, the lock must not choose a way, and other interfaces have locks beside it. So each
-//! interface has tables of its own. In both, far networks lead into the TUN interface and, without it, nowhere; and the
+//! interface has tables of its own. In both, remote networks lead into the TUN interface and, without it, nowhere; and the
 //! rules pass over what leads into it (`suppress_prefixlength`). While the interface is there, packets go as if the lock
 //! were not; but where it is for what the host itself sends alone, this is led into it. Where the kernel asks about
 //! packets, rules mean what has no answer; where not, no mark counts, and one table is enough.
 //!
-//! What far networks are not is routed as ever, and so is what is not from near. Rules are looked at one by one, so they
-//! are as many as there are near prefixes, and none where those are too many.
+//! What remote networks are not is routed as ever, and so is what is not from local networks. Rules are looked at one by one, so they
+//! are as many as there are local prefixes, and none where those are too many.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use convoy_host::{HostError, LinkName, Mark, Network, RouteEntry};
+use convoy_host::{Family, HostError, LinkName, Mark, Network, RouteEntry};
 use convoy_netlink::{
     Refusal, Rtnl,
     nft::{Cover, flow::Bits},
@@ -37,7 +37,7 @@ use netlink_packet_route::{
 use crate::{
     config::{Config, Lead},
     error::LeakProtectionError,
-    ranges::{prefixes, range},
+    ranges::{prefixes, range, version_of},
     routes::{self, Leads, PROTOCOL},
     rules::{mark_of, of_family},
     sets::{ByDirection, ByFamily, Covers, Differences, Prefixes, Shown, asks},
@@ -51,8 +51,8 @@ const BEHIND: u32 = 2;
 const OF_INTERFACES: u32 = 0xc500_0000;
 /// No prefix is longer.
 const ANY_LENGTH: u32 = 128;
-/// More near prefixes of an IP version than this have no rules: each costs every packet some nanoseconds.
-const MOST_NEAR: usize = 256;
+/// More local prefixes of an IP version than this have no rules: each costs every packet some nanoseconds.
+const MOST_LOCAL: usize = 256;
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 
 /// A rule of the lock.
@@ -146,14 +146,14 @@ impl SecondLock {
         })
     }
 
-    /// True if there are too many near prefixes for it.
+    /// True if there are too many local prefixes for it.
     pub(crate) fn is_open(covers: Shown<'_>) -> bool {
-        covers.out.both().into_iter().any(|(is_v4, Prefixes { near, .. })| {
-            near.ranges().flat_map(|range| prefixes(range, is_v4)).nth(MOST_NEAR).is_some()
+        covers.out.both().into_iter().any(|(version, Prefixes { local, .. })| {
+            local.ranges().flat_map(|range| prefixes(range, version)).nth(MOST_LOCAL).is_some()
         })
     }
 
-    /// Near, far and mixed prefixes that an earlier life held by it, whatever led there; none where it held none.
+    /// Local, remote and partly bypassed prefixes that an earlier life held by it, whatever led there; none where it held none.
     pub(crate) fn left(config: &Config) -> Result<Option<Covers>, LeakProtectionError> {
         for leads in [Lead::ByMark, Lead::ByDestination] {
             let left = Self::open(&Config { leads, ..config.clone() })?.present()?;
@@ -167,14 +167,14 @@ impl SecondLock {
     fn present(&mut self) -> Result<Option<Covers>, LeakProtectionError> {
         let failed = |refusal| LeakProtectionError::Rule { doing: "read", refusal };
         let [forwarded, sent] = self.tables;
-        let mut near = BTreeSet::new();
+        let mut local = BTreeSet::new();
         for family in self.families.clone() {
             let there = of_family(&mut self.rtnl, family).map_err(failed)?;
             let rules = there.iter().filter_map(Rule::read);
             let leads = |rule: &Rule| rule.to.table() == Some(forwarded);
-            near.extend(rules.filter(leads).filter_map(|it| it.from));
+            local.extend(rules.filter(leads).filter_map(|it| it.from));
         }
-        if near.is_empty() {
+        if local.is_empty() {
             return Ok(None);
         }
         let routes = self.present_routes()?;
@@ -182,17 +182,21 @@ impl SecondLock {
             let those = routes.iter().filter(|it| it.table == table && it.leads == leads);
             those.map(|route| route.to).collect()
         };
-        let (near, far) = (Vec::from_iter(near), of(forwarded, Leads::Nowhere));
-        let sides = [near, far, of(sent, Leads::Past)];
-        let [near, far, mixed] = sides;
-        let of_family = |is_v4| {
+        let (local, remote) = (Vec::from_iter(local), of(forwarded, Leads::Nowhere));
+        let sides = [local, remote, of(sent, Leads::Past)];
+        let [local, remote, partly_bypassed] = sides;
+        let of_family = |version| {
             let cover = |nets: &[IpNet]| -> Cover {
-                nets.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(range).collect()
+                nets.iter().filter(|net| version_of(net.addr()) == version).map(range).collect()
             };
-            Prefixes { near: cover(&near), far: cover(&far), mixed: cover(&mixed) }
+            Prefixes {
+                local: cover(&local),
+                remote: cover(&remote),
+                partly_bypassed: cover(&partly_bypassed),
+            }
         };
         // What is known of one way counts for all until policies name it again.
-        let both = ByFamily { v4: of_family(true), v6: of_family(false) };
+        let both = ByFamily { v4: of_family(Family::V4), v6: of_family(Family::V6) };
         Ok(Some(ByDirection { out: both.clone(), input: both.clone(), forward: both }))
     }
 
@@ -219,25 +223,28 @@ impl SecondLock {
         differences: &Differences,
     ) -> Result<(), LeakProtectionError> {
         let both = differences.out.both();
-        let is_mixed_same = both.iter().all(|(_, changes)| changes.mixed.is_empty());
-        if self.leads == Lead::ByDestination && !is_mixed_same {
+        let is_partly_bypassed_same =
+            both.iter().all(|(_, changes)| changes.partly_bypassed.is_empty());
+        if self.leads == Lead::ByDestination && !is_partly_bypassed_same {
             // It may have another number of tables now.
             return self.make(covers).map(drop);
         }
         let tells_own = self.tells_own(covers);
         let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
-        let mut is_near_same = true;
-        for (is_v4, Prefixes { near, far, mixed }) in both {
-            is_near_same &= near.is_empty();
-            let nets = |range| prefixes(range, is_v4);
-            let [far_come, mixed_come] = [far, mixed].map(|it| it.added().flat_map(nets));
-            added.extend(self.routes(tells_own, far_come, mixed_come));
-            let [far_gone, mixed_gone] = [far, mixed].map(|it| it.removed().flat_map(nets));
-            removed.extend(self.routes(tells_own, far_gone, mixed_gone));
+        let mut is_local_same = true;
+        for (version, Prefixes { local, remote, partly_bypassed }) in both {
+            is_local_same &= local.is_empty();
+            let nets = |range| prefixes(range, version);
+            let [remote_come, partly_bypassed_come] =
+                [remote, partly_bypassed].map(|it| it.added().flat_map(nets));
+            added.extend(self.routes(tells_own, remote_come, partly_bypassed_come));
+            let [remote_gone, partly_bypassed_gone] =
+                [remote, partly_bypassed].map(|it| it.removed().flat_map(nets));
+            removed.extend(self.routes(tells_own, remote_gone, partly_bypassed_gone));
         }
         let (come, gone) = (&added - &removed, &removed - &added);
         self.lay(&come)?;
-        if !is_near_same {
+        if !is_local_same {
             let wanted = self.wanted_rules(covers)?;
             self.make_rules(&wanted)?;
         }
@@ -245,10 +252,10 @@ impl SecondLock {
     }
 
     /// Removes all of it, the rules first.
-    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
+    pub(crate) fn remove(&mut self) -> Result<usize, LeakProtectionError> {
         self.make_rules(&BTreeSet::new())?;
         let there = self.present_routes()?;
-        self.take_up(&there)
+        self.take_up(&there).map(|()| there.len())
     }
 
     /// Addresses of IPv4 that this host has where a default route leads. The kernel's reverse path filter looks the way back
@@ -274,12 +281,12 @@ impl SecondLock {
     }
 
     fn wanted_rules(&mut self, covers: Shown<'_>) -> Result<BTreeSet<Rule>, LeakProtectionError> {
-        let near = covers.out.both().into_iter().flat_map(|(is_v4, Prefixes { near, .. })| {
-            near.ranges().flat_map(move |range| prefixes(range, is_v4))
+        let local = covers.out.both().into_iter().flat_map(|(version, Prefixes { local, .. })| {
+            local.ranges().flat_map(move |range| prefixes(range, version))
         });
-        let near: Vec<_> = near.collect();
+        let local: Vec<_> = local.collect();
         let mut wanted = BTreeSet::new();
-        if Self::is_open(covers) || near.is_empty() {
+        if Self::is_open(covers) || local.is_empty() {
             return Ok(wanted);
         }
         let tells_own = self.tells_own(covers);
@@ -295,7 +302,7 @@ impl SecondLock {
         let (to_sent, sent) = (to(self.leads_own), if tells_own { sent } else { forwarded });
         let from = |place, to, net| Rule { from: Some(net), mark: none, ..rule(place, to) };
         let is_own_apart = tells_own || self.leads_own;
-        for net in near {
+        for net in local {
             wanted.insert(from(3, to_forwarded(forwarded), net));
             let own = || Rule { is_own: true, ..from(1, to_sent(sent), net) };
             wanted.extend(is_own_apart.then(own));
@@ -315,9 +322,13 @@ impl SecondLock {
     fn wanted_routes(&self, covers: Shown<'_>) -> BTreeSet<Route> {
         let tells_own = self.tells_own(covers);
         let both = covers.out.both().into_iter();
-        let routes = both.flat_map(|(is_v4, Prefixes { far, mixed, .. })| {
-            let nets = |range| prefixes(range, is_v4);
-            self.routes(tells_own, far.ranges().flat_map(nets), mixed.ranges().flat_map(nets))
+        let routes = both.flat_map(|(version, Prefixes { remote, partly_bypassed, .. })| {
+            let nets = |range| prefixes(range, version);
+            self.routes(
+                tells_own,
+                remote.ranges().flat_map(nets),
+                partly_bypassed.ranges().flat_map(nets),
+            )
         });
         routes.collect()
     }
@@ -325,13 +336,13 @@ impl SecondLock {
     fn routes(
         &self,
         tells_own: bool,
-        far: impl Iterator<Item = IpNet>,
-        mixed: impl Iterator<Item = IpNet>,
+        remote: impl Iterator<Item = IpNet>,
+        partly_bypassed: impl Iterator<Item = IpNet>,
     ) -> Vec<Route> {
         let [forwarded, sent] = self.tables;
         let tables: &[u32] = if tells_own { &self.tables } else { &[forwarded] };
         let mut routes = Vec::new();
-        for to in far {
+        for to in remote {
             for &table in tables {
                 routes.push(Route { table, to, leads: Leads::Nowhere });
                 let leads_on = self.leads == Lead::ByDestination || table == sent;
@@ -339,7 +350,7 @@ impl SecondLock {
                 routes.extend(self.index.filter(|_| leads_on).map(into_tun));
             }
         }
-        routes.extend(mixed.map(|to| Route { table: sent, to, leads: Leads::Past }));
+        routes.extend(partly_bypassed.map(|to| Route { table: sent, to, leads: Leads::Past }));
         routes
     }
 
@@ -532,7 +543,7 @@ impl Rule {
             AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
             _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
-        // Those that lead to a table are from near, if that is all addresses.
+        // Those that lead to a table are from local networks, if that is all addresses.
         let is_from = source.is_some() || to.table().is_some();
         let from =
             is_from.then(|| IpNet::new(source.unwrap_or_else(everything), message.header.src_len));

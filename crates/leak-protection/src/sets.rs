@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use convoy_host::Family;
 use convoy_netlink::nft::{AddressSet, Cover, Difference};
 
-use crate::policy_direction::PolicyDirection;
+use crate::{policy_direction::PolicyDirection, ranges::version_of};
 
 /// One value for each direction of packets and each IP version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,17 +25,17 @@ pub(crate) struct ByFamily<T> {
 /// The three sets of prefixes between which packets are held.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Prefixes<T> {
-    pub(crate) near: T,
-    pub(crate) far: T,
-    /// Of the far ones, those about which the kernel asks.
-    pub(crate) mixed: T,
+    pub(crate) local: T,
+    pub(crate) remote: T,
+    /// Of the remote ones, those about which the kernel asks.
+    pub(crate) partly_bypassed: T,
 }
 
 /// A direction and an IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Which {
     pub(crate) way: PolicyDirection,
-    pub(crate) is_v4: bool,
+    pub(crate) version: Family,
 }
 
 pub(crate) type Sets<T> = ByDirection<Prefixes<T>>;
@@ -49,23 +50,31 @@ pub(crate) type Differences = Sets<Difference>;
 /// others.
 pub(crate) static SETS: Sets<AddressSet> = Sets {
     out: ByFamily {
-        v4: Prefixes { near: v4("near4"), far: v4("far4"), mixed: v4("mixed4") },
-        v6: Prefixes { near: v6("near6"), far: v6("far6"), mixed: v6("mixed6") },
+        v4: Prefixes { local: v4("near4"), remote: v4("far4"), partly_bypassed: v4("mixed4") },
+        v6: Prefixes { local: v6("near6"), remote: v6("far6"), partly_bypassed: v6("mixed6") },
     },
     input: ByFamily {
-        v4: Prefixes { near: v4("in-near4"), far: v4("in-far4"), mixed: v4("in-mixed4") },
-        v6: Prefixes { near: v6("in-near6"), far: v6("in-far6"), mixed: v6("in-mixed6") },
+        v4: Prefixes {
+            local: v4("in-near4"),
+            remote: v4("in-far4"),
+            partly_bypassed: v4("in-mixed4"),
+        },
+        v6: Prefixes {
+            local: v6("in-near6"),
+            remote: v6("in-far6"),
+            partly_bypassed: v6("in-mixed6"),
+        },
     },
     forward: ByFamily {
         v4: Prefixes {
-            near: v4("forward-near4"),
-            far: v4("forward-far4"),
-            mixed: v4("forward-mixed4"),
+            local: v4("forward-near4"),
+            remote: v4("forward-far4"),
+            partly_bypassed: v4("forward-mixed4"),
         },
         v6: Prefixes {
-            near: v6("forward-near6"),
-            far: v6("forward-far6"),
-            mixed: v6("forward-mixed6"),
+            local: v6("forward-near6"),
+            remote: v6("forward-far6"),
+            partly_bypassed: v6("forward-mixed6"),
         },
     },
 };
@@ -79,13 +88,16 @@ const fn v6(name: &'static str) -> AddressSet {
 }
 
 impl<T> ByFamily<T> {
-    pub(crate) const fn of(&self, is_v4: bool) -> &T {
-        if is_v4 { &self.v4 } else { &self.v6 }
+    pub(crate) const fn of(&self, version: Family) -> &T {
+        match version {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
     }
 
-    /// Both, and whether it is that of IPv4.
-    pub(crate) const fn both(&self) -> [(bool, &T); 2] {
-        [(true, &self.v4), (false, &self.v6)]
+    /// Both, with their IP versions.
+    pub(crate) const fn both(&self) -> [(Family, &T); 2] {
+        [(Family::V4, &self.v4), (Family::V6, &self.v6)]
     }
 }
 
@@ -104,14 +116,17 @@ impl<T> ByDirection<T> {
             PolicyDirection::In => &mut self.input,
             PolicyDirection::Forward => &mut self.forward,
         };
-        if which.is_v4 { &mut of_way.v4 } else { &mut of_way.v6 }
+        match which.version {
+            Family::V4 => &mut of_way.v4,
+            Family::V6 => &mut of_way.v6,
+        }
     }
 
     /// All values, in the order of the table's sets.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Which, &T)> {
         PolicyDirection::ALL.into_iter().flat_map(move |way| {
             let both = self.of(way).both();
-            both.map(|(is_v4, value)| (Which { way, is_v4 }, value))
+            both.map(|(version, value)| (Which { way, version }, value))
         })
     }
 
@@ -120,7 +135,8 @@ impl<T> ByDirection<T> {
         let Self { out, input, forward } = self;
         PolicyDirection::ALL.into_iter().zip([out, input, forward]).flat_map(|(way, both)| {
             let ByFamily { v4, v6 } = both;
-            [(true, v4), (false, v6)].map(|(is_v4, value)| (Which { way, is_v4 }, value))
+            [(Family::V4, v4), (Family::V6, v6)]
+                .map(|(version, value)| (Which { way, version }, value))
         })
     }
 
@@ -128,8 +144,8 @@ impl<T> ByDirection<T> {
     pub(crate) fn map<'a, U>(&'a self, to: impl Fn(Which, &'a T) -> U) -> ByDirection<U> {
         let both = |way| {
             let ByFamily { v4, v6 } = self.of(way);
-            let [v4, v6] =
-                [(true, v4), (false, v6)].map(|(is_v4, value)| to(Which { way, is_v4 }, value));
+            let [v4, v6] = [(Family::V4, v4), (Family::V6, v6)]
+                .map(|(version, value)| to(Which { way, version }, value));
             ByFamily { v4, v6 }
         };
         ByDirection {
@@ -143,11 +159,11 @@ impl<T> ByDirection<T> {
 impl<T> Prefixes<T> {
     /// All three, in the order of the table's sets.
     pub(crate) const fn each(&self) -> [&T; 3] {
-        [&self.near, &self.far, &self.mixed]
+        [&self.local, &self.remote, &self.partly_bypassed]
     }
 
     pub(crate) const fn each_mut(&mut self) -> [&mut T; 3] {
-        [&mut self.near, &mut self.far, &mut self.mixed]
+        [&mut self.local, &mut self.remote, &mut self.partly_bypassed]
     }
 }
 
@@ -162,37 +178,42 @@ impl<T> Sets<T> {
     }
 
     pub(crate) fn each_ref(&self) -> Sets<&T> {
-        self.map(|_, Prefixes { near, far, mixed }| Prefixes { near, far, mixed })
+        self.map(|_, Prefixes { local, remote, partly_bypassed }| Prefixes {
+            local,
+            remote,
+            partly_bypassed,
+        })
     }
 }
 
 #[cfg(test)]
 impl Shown<'_> {
     pub(crate) fn cloned(&self) -> Covers {
-        self.map(|_, Prefixes { near, far, mixed }| Prefixes {
-            near: (*near).clone(),
-            far: (*far).clone(),
-            mixed: (*mixed).clone(),
+        self.map(|_, Prefixes { local, remote, partly_bypassed }| Prefixes {
+            local: (*local).clone(),
+            remote: (*remote).clone(),
+            partly_bypassed: (*partly_bypassed).clone(),
         })
     }
 }
 
-/// True if there are mixed prefixes to ask about.
+/// True if there are partly bypassed prefixes to ask about.
 pub(crate) fn asks(covers: Shown<'_>) -> bool {
-    covers.iter().any(|(_, prefixes)| prefixes.mixed.ranges().next().is_some())
+    covers.iter().any(|(_, prefixes)| prefixes.partly_bypassed.ranges().next().is_some())
 }
 
-/// True if the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
-pub(crate) fn mixed(
+/// True if the remote one of two addresses is in a partly bypassed network; none if packets of this way are not held between them.
+pub(crate) fn partly_bypassed(
     covers: Shown<'_>,
     way: PolicyDirection,
-    near: IpAddr,
-    far: IpAddr,
+    local: IpAddr,
+    remote: IpAddr,
 ) -> Option<bool> {
-    let held = covers.of(way).of(near.is_ipv4());
-    let is_between =
-        near.is_ipv4() == far.is_ipv4() && held.near.contains(near) && held.far.contains(far);
-    is_between.then(|| held.mixed.contains(far))
+    let held = covers.of(way).of(version_of(local));
+    let is_between = local.is_ipv4() == remote.is_ipv4()
+        && held.local.contains(local)
+        && held.remote.contains(remote);
+    is_between.then(|| held.partly_bypassed.contains(remote))
 }
 
 /// Changes that make some contents of others.
@@ -226,9 +247,9 @@ impl Held {
         Self { covers }
     }
 
-    /// True if packets of this way between a near and a far address are held.
+    /// True if packets of this way between a local and a remote address are held.
     #[must_use]
-    pub fn holds(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> bool {
-        mixed(self.covers.each_ref(), way, near, far).is_some()
+    pub fn holds(&self, way: PolicyDirection, local: IpAddr, remote: IpAddr) -> bool {
+        partly_bypassed(self.covers.each_ref(), way, local, remote).is_some()
     }
 }

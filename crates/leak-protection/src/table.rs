@@ -41,9 +41,9 @@ const DISCARDS_FROM: u32 = 111;
 /// Packets that leak protection dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// From near to far, which would have left in clear.
+    /// From local to remote networks, which would have left in clear.
     pub outbound: u64,
-    /// From far to near, which came in in clear.
+    /// From remote to local networks, which came in in clear.
     pub inbound: u64,
     /// Outbound ones that bore no answer, although answers decide about them.
     pub unanswered_outbound: u64,
@@ -57,7 +57,7 @@ pub struct Drops {
 
 impl Drops {
     /// Protected packets that were to leave by another way than the TUN interface: a route or a rule led them there, or
-    /// somebody took the mark that leads them, or gave them a source that is near.
+    /// somebody took the mark that leads them, or gave them a source that is local.
     #[must_use]
     pub const fn past_interface(&self) -> u64 {
         self.outbound.saturating_sub(self.unanswered_outbound).saturating_sub(self.quoting)
@@ -133,7 +133,7 @@ impl Table {
         let mut is_there = false;
         for (which, sets) in SETS.iter() {
             // Where ways have no sets of their own, it is held whichever way it goes.
-            let mut read = covers.out.of(which.is_v4).clone();
+            let mut read = covers.out.of(which.version).clone();
             for (set, cover) in sets.each().into_iter().zip(read.each_mut()) {
                 let there = set.read(&mut self.nft, &name);
                 if let Some(there) = there.map_err(|refusal| self.refused("read", refusal))? {

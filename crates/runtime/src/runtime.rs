@@ -358,7 +358,16 @@ fn sleep(worker: &mut Worker, waker: &Waker, bed: &Bed, ending: &Ending) {
     if worker.may_sleep() && ending.until.load(Ordering::Acquire) == 0 {
         worker.stats().sleeps.add(1);
         let limit = worker.wake_at().map_or(u64::MAX, |at| at.saturating_sub(now().0));
+        // What an engine still works on has met the picture of before.
+        let rests = worker.pending() == 0;
+        if rests {
+            worker.stats().rest().rest();
+        }
         bed.sleep(waker, Duration::from_nanos(limit), |port| worker.signalled(port));
+        if rests {
+            worker.stats().rest().rise();
+            worker.rises();
+        }
     }
     waker.awake();
 }

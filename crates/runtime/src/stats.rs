@@ -10,6 +10,8 @@ use convoy_ipsec::counter::Counter;
 use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::WorkerId;
 
+use crate::wake::rest::RestFlag;
+
 /// A port's counters, where its worker writes them and anyone reads them.
 #[derive(Debug)]
 pub(crate) struct PortStats(Vec<Counter>);
@@ -153,6 +155,8 @@ pub struct WorkerStats {
     pub engine: EngineStats,
     /// Generation of the picture that its packets meet.
     generation: AtomicU64,
+    /// Rest of the worker with nothing under way.
+    rest: RestFlag,
     /// Number of requests for counters that are up to date.
     asked: AtomicU64,
     /// Number of the last request that was answered.
@@ -176,6 +180,7 @@ impl WorkerStats {
             path_mtu_ignored: Counter::default(),
             engine: EngineStats::default(),
             generation: AtomicU64::new(0),
+            rest: RestFlag::new(),
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             plain: PortStats::new(),
@@ -194,6 +199,18 @@ impl WorkerStats {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// True if all packets that the worker takes from now on meet this generation or a newer one: it has it, or rests
+    /// and takes it before its next packet. To be asked after the generation was published.
+    #[must_use]
+    pub fn has_seen(&self, generation: u64) -> bool {
+        self.generation() >= generation || self.rest.is_resting()
+    }
+
+    /// Only the worker calls this.
+    pub(crate) fn rest(&self) -> &RestFlag {
+        &self.rest
     }
 
     /// Only the worker calls this.

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 pub(crate) mod flag;
+pub(crate) mod rest;
 
 /// The atomics the protocol runs on; its model test puts others in their place.
 pub(crate) mod sync {

@@ -286,6 +286,12 @@ impl Worker {
         self.inbound.rests();
     }
 
+    /// Has it take the newest picture before its next packet, now that it rested.
+    pub(crate) fn rises(&mut self) {
+        self.outbound.rises();
+        self.inbound.rises();
+    }
+
     pub(crate) fn tell_to(&mut self, teller: Teller) {
         self.teller = Some(teller);
     }

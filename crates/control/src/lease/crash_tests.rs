@@ -139,7 +139,7 @@ impl Storage for Shared {
     }
 }
 
-fn material(number: u8) -> SaKeyMaterial {
+pub(super) fn material(number: u8) -> SaKeyMaterial {
     let bytes = SecretBytes::copy_from(&[number; 20]);
     SaKeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
 }
@@ -180,7 +180,7 @@ fn acquire(
 }
 
 /// As [`acquire`], with the inbound SAs.
-fn acquire_counted(
+pub(super) fn acquire_counted(
     ledger: &mut Ledger,
     keys: &[SaKeyMaterial],
     block: u64,
@@ -218,7 +218,7 @@ impl Arrivals {
         self.0.floor.raise(SeqNum::new(number));
     }
 
-    fn accept(&self, packets: u64) {
+    pub(super) fn accept(&self, packets: u64) {
         self.accept_up_to(self.edge() + packets);
     }
 

@@ -6,7 +6,9 @@ use convoy_ipsec::replay::ReplayWindow;
 use convoy_wire::SeqNum;
 use proptest::prelude::*;
 
-use super::crash_tests::{Arrivals, Shared, acquire_one, new_storage, open};
+use super::crash_tests::{
+    Arrivals, Shared, acquire_counted, acquire_one, material, new_storage, open,
+};
 use super::ledger::{Ledger, Wrote};
 
 /// Numbers that a killed peer skips: two blocks of a lease.
@@ -243,4 +245,57 @@ fn a_look_in_the_middle_of_a_run_does_not_hide_its_pace() {
     }
     let again: Vec<_> = [0, 1, 100, 200, 255, 256].map(|n| (n, accepted_again(n, true))).into();
     assert!(again.iter().all(|(_, n)| *n == 0), "floor behind the run: {again:?}");
+}
+
+/// An SA of a fast peer whose key was changed: the storage, the ledger, and what its worker may still raise.
+fn released() -> (Shared, Ledger, Arrivals) {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let (leases, arrivals) = acquire_counted(&mut ledger, &[material(1)], 10).unwrap();
+    let [arrivals] = <[Arrivals; 1]>::try_from(arrivals).unwrap();
+    let mut now = Instant::now();
+    for _ in 0..20 {
+        arrivals.accept(500);
+        now += Duration::from_millis(5);
+        ledger.tick(now).unwrap();
+    }
+    ledger.release(&leases, std::slice::from_ref(&arrivals.0));
+    (storage, ledger, arrivals)
+}
+
+/// Once no worker has it, a key that comes back goes on behind the last packet that was accepted.
+#[test]
+fn a_key_that_was_changed_and_comes_back_refuses_no_fresh_packet() {
+    for (accepted_later, ticks, is_killed) in
+        [(0, 0, false), (100, 0, false), (1 << 20, 1, false), (100, 1, true)]
+    {
+        let (storage, mut ledger, worker) = released();
+        worker.accept(accepted_later);
+        let edge = worker.edge();
+        drop(worker);
+        for _ in 0..ticks {
+            ledger.tick(Instant::now()).unwrap();
+        }
+        if is_killed {
+            storage.medium().kill();
+            ledger = open(&storage, 1).unwrap();
+        }
+        assert_eq!(acquire_one(&mut ledger).edge(), edge, "{accepted_later} {ticks} {is_killed}");
+    }
+}
+
+/// As long as a worker may accept packets, the key goes on where that worker cannot get to, and what becomes of
+/// the worker then changes nothing.
+#[test]
+fn a_key_that_comes_back_too_soon_stays_ahead_of_its_worker() {
+    let (storage, mut ledger, worker) = released();
+    let back = acquire_one(&mut ledger);
+    let floor = back.edge();
+    assert!(floor > worker.edge() + 100, "{floor}");
+    worker.accept(100);
+    drop(worker);
+    ledger.tick(Instant::now()).unwrap();
+    storage.medium().kill();
+    assert!(acquire_one(&mut open(&storage, 1).unwrap()).edge() >= floor);
+    drop(back);
 }

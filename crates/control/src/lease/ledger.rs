@@ -108,12 +108,21 @@ impl Floored {
     }
 }
 
+/// An inbound key whose SA is gone, while somebody may still hold its counters: a worker may accept packets as
+/// long, and its record stands as far ahead as the worker may get.
+#[derive(Debug)]
+struct Released {
+    at: RecordAt,
+    counters: Arc<SaCounters>,
+}
+
 /// All keys in use, and the store behind them.
 #[derive(Debug)]
 pub(super) struct Ledger {
     store: Store,
     leased: Vec<Leased>,
     floored: Vec<Floored>,
+    released: Vec<Released>,
     unsynced: bool,
     /// True if it is to be written that no key may be used any more.
     is_spending: bool,
@@ -130,6 +139,7 @@ impl Ledger {
             store,
             leased,
             floored,
+            released: Vec::new(),
             unsynced: false,
             is_spending: false,
             last_sync: now,
@@ -153,6 +163,9 @@ impl Ledger {
         if outbound.is_empty() && inbound.is_empty() {
             return Ok(Vec::new());
         }
+        self.settle();
+        // One that is not settled stays where its worker cannot get to.
+        self.released.retain(|released| !inbound_at.contains(&released.at));
         // The first commit makes every record known and raises the bounds; the second stays within
         // them, and makes the records known to the other image as well.
         let firsts: Vec<u64> = outbound_at.iter().map(|at| self.number(*at)).collect();
@@ -327,9 +340,25 @@ impl Ledger {
         grow
     }
 
+    /// Takes the last edges of keys that no worker has any more into their records, whose numbers were an upper
+    /// bound until now; whether any record changed.
+    fn settle(&mut self) -> bool {
+        let before = self.released.len();
+        let store = &mut self.store;
+        self.released.retain_mut(|released| {
+            // Nobody else can raise it from here on, and all that others did is seen.
+            let Some(counters) = Arc::get_mut(&mut released.counters) else { return true };
+            if let Some(record) = store.record_mut(released.at) {
+                record.number = counters.floor.get().get();
+            }
+            false
+        });
+        self.released.len() < before
+    }
+
     /// Takes the windows' edges into their records; whether any record changed.
     fn note_floors(&mut self) -> bool {
-        let mut moved = false;
+        let mut moved = self.settle();
         for floored in &mut self.floored {
             let Some(record) = self.store.record_mut(floored.at) else { continue };
             let now = floored.look();
@@ -377,20 +406,22 @@ impl Ledger {
     }
 
     /// Stops watching what these belong to. Their keys may be acquired again and then go on where
-    /// nothing they may still be used for can overlap.
+    /// nothing they may still be used for can overlap; inbound ones behind the last packet that was accepted, once
+    /// nobody has their counters any more.
     pub(super) fn release(&mut self, leases: &[Arc<Lease>], floors: &[Arc<SaCounters>]) {
         let leases: HashSet<_> = leases.iter().map(place).collect();
         let floors: HashSet<_> = floors.iter().map(place).collect();
         self.leased.retain(|leased| !leases.contains(&place(&leased.lease)));
         self.note_floors();
-        for floored in self.floored.iter().filter(|f| floors.contains(&place(&f.counters))) {
-            if let Some(record) = self.store.record_mut(floored.at) {
+        let gone = self.floored.extract_if(.., |it| floors.contains(&place(&it.counters)));
+        for Floored { at, counters, .. } in gone {
+            if let Some(record) = self.store.record_mut(at) {
                 record.number = record.number.saturating_add(record.allowance);
                 (record.allowance, record.allowance_synced) = (0, 0);
                 self.unsynced = true;
+                self.released.push(Released { at, counters });
             }
         }
-        self.floored.retain(|floored| !floors.contains(&place(&floored.counters)));
     }
 
     /// Forgets all leases and floors, whose workers are gone. The keys of this moment and of before may
@@ -401,6 +432,7 @@ impl Ledger {
     pub(super) fn spend(&mut self) -> io::Result<()> {
         self.leased.clear();
         self.floored.clear();
+        self.released.clear();
         self.store.spend();
         self.is_spending = true;
         self.commit_spent()

@@ -14,7 +14,7 @@ use nix::unistd::AccessFlags;
 use crate::folder::{self, Open};
 use crate::place::folder_of;
 
-use super::model::{Action, Addresses, Plain, Policy, Wire};
+use super::model::{Action, Addresses, Plain, Policy, Routes, Wire};
 use super::policy;
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::Draft;
@@ -61,7 +61,7 @@ pub(super) fn state_dir(
     }
     if nix::unistd::access(&dir.value, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
         let what = format!("state folder {shown} is not writable, so SAs are refused: {WHY_STATE}");
-        return report.error(
+        report.error(
             &dir.place,
             what,
             "run as the folder's owner, or name a folder on a writable disk",
@@ -70,7 +70,7 @@ pub(super) fn state_dir(
     if meta.uid() != 0 && meta.uid() != nix::unistd::geteuid().as_raw() {
         let what =
             format!("state folder {shown} belongs to user {}, who could change it", meta.uid());
-        return report.error(
+        report.error(
             &dir.place,
             what,
             format!("give it to the user the gateway runs as: chown root {shown}"),
@@ -79,9 +79,8 @@ pub(super) fn state_dir(
     if meta.mode() & 0o022 != 0 {
         let what =
             format!("others can write to state folder {shown} (mode {:04o})", meta.mode() & 0o7777);
-        return report.error(&dir.place, what, format!("chmod 700 {shown}"));
-    }
-    if meta.mode() & 0o055 != 0 {
+        report.error(&dir.place, what, format!("chmod 700 {shown}"));
+    } else if meta.mode() & 0o055 != 0 {
         let what = format!(
             "others can look into state folder {shown} (mode {:04o})",
             meta.mode() & 0o7777
@@ -222,7 +221,7 @@ fn same_key<'a>(
         report.secret_error(
             &key.place,
             what,
-            "give each SA in each direction its own key; `convoy init` makes fresh ones",
+            "give each SA in each direction its own key; `convoy genkey` makes fresh ones",
         );
     }
 }
@@ -243,8 +242,9 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
     let near = neighbours(policies);
     for (at, policy) in policies.iter().enumerate() {
         same_name("policy", policy.name.as_ref(), &mut names, report);
-        names_fit(policy, sas, &by_name, report);
-        pairs_agree(policy, &mut groups, report);
+        if names_fit(policy, sas, &by_name, report) {
+            pairs_agree(policy, &mut groups, report);
+        }
         match near.as_ref().and_then(|near| near.get(at)) {
             Some(near) => {
                 overlap(policy, near.iter().filter_map(|at| policies.get(*at)), report);
@@ -252,7 +252,6 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
             None => overlap(policy, policies.iter().take(at), report),
         }
         transport_fits(policy, &by_name, report);
-        sides_differ(policy, report);
         one_way(policy, report);
     }
     let used: HashSet<&str> = policies
@@ -319,7 +318,7 @@ pub(super) fn databases(
 }
 
 /// Two sides are two interfaces.
-pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
+fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
     let direct = plain.backend.is_direct() || wire.backend.is_direct();
     if direct && wire.interface.as_ref() == Some(&plain.interface) {
         report.error(
@@ -357,7 +356,7 @@ pub(super) fn daemons(
 
 /// Sockets send ESP and AH alone: what is not protected does not leave by them. Leak protection has the kernel ask,
 /// and lead such packets past the TUN interface.
-pub(super) fn bypass(
+fn bypass(
     policies: &[policy::Draft],
     plain: &Plain,
     wire: &Wire,
@@ -386,13 +385,14 @@ pub(super) fn bypass(
     }
 }
 
-/// Every SA a policy names exists and has the right direction.
+/// True if every SA that a policy names exists and has the right direction.
 fn names_fit(
     policy: &policy::Draft,
     sas: &[Draft],
     by_name: &HashMap<&str, &Draft>,
     report: &mut Report<'_>,
-) {
+) -> bool {
+    let mut fit = true;
     let outbound = policy.sa_out.iter().map(|name| (name, Direction::Outbound));
     let inbound = policy.sa_in.iter().map(|name| (name, Direction::Inbound));
     for (name, direction) in outbound.chain(inbound) {
@@ -409,6 +409,7 @@ fn names_fit(
                     None => format!("{} SAs are {}", direction.name(), known.join(", ")),
                 };
                 report.error(&name.place, format!("there is no SA {}", quote(&name.value)), help);
+                fit = false;
             }
             Some(sa) if matches!(sa.direction, Some(other) if other != direction) => {
                 let other = if direction == Direction::Outbound { "sa_in" } else { "sa_out" };
@@ -418,10 +419,12 @@ fn names_fit(
                     what,
                     format!("name an {} SA here, or use it as `{other}`", direction.name()),
                 );
+                fit = false;
             }
             Some(_) => {}
         }
     }
+    fit
 }
 
 /// SAs that policies named so far, each with the policy and with all SAs that stand there.
@@ -545,13 +548,12 @@ fn transport_fits(
     by_name: &HashMap<&str, &Draft>,
     report: &mut Report<'_>,
 ) {
-    let Some(built) = &policy.built else { return };
     for name in policy.sa_out.iter().chain(&policy.sa_in) {
         let sa = by_name.get(name.value.as_str());
         let Some(sa) = sa.filter(|sa| sa.mode == Some(Mode::Transport)) else { continue };
         let (Some(local), Some(remote)) = (&sa.local, &sa.remote) else { continue };
-        let local_fits = built.local.iter().all(|a| a.is_only(local.value));
-        let remote_fits = built.remote.iter().all(|a| a.is_only(remote.value));
+        let local_fits = policy.local.iter().all(|a| a.is_only(local.value));
+        let remote_fits = policy.remote.iter().all(|a| a.is_only(remote.value));
         if !(local_fits && remote_fits) {
             let what = format!(
                 "SA {} is in transport mode, which carries its own two addresses only",
@@ -571,17 +573,32 @@ fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
     convoy_wire::Prefix::host(at.value)
 }
 
+/// Checks both sides together, and what policies say of them.
+pub(super) fn sides(
+    plain: &Plain,
+    wire: &Wire,
+    place: &Place,
+    policies: &[policy::Draft],
+    leak_protection: Option<bool>,
+    report: &mut Report<'_>,
+) {
+    interfaces(plain, wire, place, report);
+    // Where routes are made of what policies say.
+    if plain.routes == Routes::FromPolicies {
+        policies.iter().for_each(|policy| sides_differ(policy, report));
+    }
+    bypass(policies, plain, wire, leak_protection, report);
+}
+
 /// Refuses a protecting policy with the same network on both sides: no packet shows on which side its addresses
 /// are, and a route would lead this side's away. All addresses of a version are no network in this sense.
 fn sides_differ(policy: &policy::Draft, report: &mut Report<'_>) {
-    let Some(built) =
-        policy.built.as_ref().filter(|it| matches!(it.action, Action::Protect { .. }))
-    else {
+    if !policy.protects {
         return;
-    };
+    }
     let is_everything =
         |addresses: &Addresses| matches!(addresses.prefixes().as_slice(), [all] if all.len() == 0);
-    let both = built.local.iter().find(|local| built.remote.contains(local));
+    let both = policy.local.iter().find(|local| policy.remote.contains(local));
     if let Some(both) = both.filter(|both| !is_everything(both)) {
         report.error(
             &policy.selector,
@@ -609,20 +626,16 @@ fn one_way(policy: &policy::Draft, report: &mut Report<'_>) {
     );
 }
 
-/// A file with keys in it is its owner's alone.
+/// Refuses a file with keys in it that is not its owner's alone, as a key file is.
 pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
-    let Some(sa) = sas.iter().find(|sa| sa.key_is_inline) else { return };
-    match mode_of(path) {
-        Some(mode) if mode & 0o077 != 0 => {
-            let place = Place { span: sa.place.span.clone(), key: format!("{}.key", sa.place.key) };
-            let what = format!("this file holds keys and is readable by others (mode {mode:04o})");
-            report.warn(
-                &place,
-                what,
-                format!("make it its owner's alone: chmod 600 {}", path.display()),
-            );
-        }
-        _ => {}
+    let Some(key) = sas.iter().find_map(|sa| sa.inline_key.as_ref()) else { return };
+    if let Some(mode) = mode_of(path).filter(|mode| mode & 0o077 != 0) {
+        let what = format!("this file holds keys and is readable by others (mode {mode:04o})");
+        let shown = path.display();
+        let help = format!(
+            "make it its owner's alone: chmod 600 {shown}; if others may have read it, make new keys (convoy genkey)"
+        );
+        report.secret_error(key, what, help);
     }
 }
 

@@ -6,13 +6,11 @@ use convoy_engine::registry::DriverRules;
 
 use super::fields::{cpus, transposed};
 use super::model::{CryptoEngine, ModelFault, ModelFaultKind, SharedWork, Workers};
-use super::reader::{Field, Place, Report, Table, quote};
+use super::reader::{Field, Place, Report, Table, list_words, quote};
 use super::{cryptodev, drivers};
 
 /// Engines that can be named.
-const NAMES: &str = "\"inline\", \"workers\", \"pool\", \"cryptodev\" and \"model\"";
-/// Engines with a section of their own.
-const OWN_SECTIONS: [&str; 3] = ["pool", "model", "cryptodev"];
+const NAMES: [&str; 5] = ["inline", "workers", "pool", "cryptodev", "model"];
 
 /// Content of the section.
 pub(super) struct Section {
@@ -74,55 +72,75 @@ fn engine(
     workers: Option<&Workers>,
     section: &Place,
 ) -> Option<CryptoEngine> {
-    let engine = table.take("engine").map(|field| {
+    let given = table.take("engine").map(|field| {
         (field.place.clone(), field.string(report, "the name of an engine, such as \"pool\""))
     });
-    let (place, name) = match engine {
+    // All sections are read, so that their own errors are told whatever engine is named.
+    let pool = own_section(table, report, "pool", |own, _, report| pool(own, report, workers));
+    let model = own_section(table, report, "model", |own, _, report| model(own, report));
+    let cryptodev = own_section(table, report, "cryptodev", |own, place, report| {
+        cryptodev::read(own, place, report)
+    });
+    let (place, name) = match given {
         Some((place, name)) => (place, name?.value),
         None => (section.clone(), "inline".to_owned()),
     };
+    if !NAMES.contains(&&*name) {
+        let what = format!("there is no engine {}", quote(&name));
+        report.error(&place, what, format!("use {}", list_words(&NAMES)));
+        return None;
+    }
     // A section of another engine than the one that is named is a mistake.
-    let mut sections = OWN_SECTIONS.map(|owner| {
-        let field = table.take(owner)?;
-        let place = field.place.clone();
-        let read = field.table(report, &format!("a [crypto.{owner}] section"));
-        if owner != name {
-            let help = format!("leave the section out, or use `engine = \"{owner}\"`");
-            let what = format!("is for the engine \"{owner}\", not {}", quote(&name));
-            report.error(&place, what, help);
-        }
-        Some((place, owner == name, read))
-    });
-    let are_strange = sections.iter().flatten().any(|(_, is_own, _)| !is_own);
-    let own = sections.iter_mut().find_map(|section| section.take_if(|(_, is_own, _)| *is_own));
+    let given = [
+        pool.as_ref().map(|(place, _)| ("pool", place)),
+        model.as_ref().map(|(place, _)| ("model", place)),
+        cryptodev.as_ref().map(|(place, _)| ("cryptodev", place)),
+    ];
+    let mut are_strange = false;
+    for (owner, place) in given.into_iter().flatten().filter(|(owner, _)| *owner != name) {
+        let help = format!("leave the section out, or use `engine = \"{owner}\"`");
+        let what = format!("is for the engine \"{owner}\", not {}", quote(&name));
+        report.error(place, what, help);
+        are_strange = true;
+    }
     if are_strange {
         return None;
     }
-    match (&*name, own) {
-        ("inline", _) => Some(CryptoEngine::Inline),
-        ("workers", _) => Some(CryptoEngine::Workers),
-        ("pool", None) => Some(CryptoEngine::Pool { threads: vec![None] }),
-        ("pool", Some((_, _, own))) => {
-            pool(own?, report, workers).map(|threads| CryptoEngine::Pool { threads })
+    match &*name {
+        "workers" => Some(CryptoEngine::Workers),
+        "pool" => {
+            let threads = pool.map_or_else(|| Some(vec![None]), |(_, threads)| threads)?;
+            Some(CryptoEngine::Pool { threads })
         }
-        ("model", None) => Some(CryptoEngine::Model { faults: Vec::new() }),
-        ("model", Some((_, _, own))) => {
-            model(own?, report).map(|faults| CryptoEngine::Model { faults })
+        "model" => {
+            let faults = model.map_or_else(|| Some(Vec::new()), |(_, faults)| faults)?;
+            Some(CryptoEngine::Model { faults })
         }
-        ("cryptodev", None) => {
-            let help = "add the section, with `device = \"crypto_aesni_mb\"` or an address on PCI";
-            report.error(&place, "needs a section [crypto.cryptodev]", help);
-            None
+        "cryptodev" => {
+            let Some((_, device)) = cryptodev else {
+                let help =
+                    "add the section, with `device = \"crypto_aesni_mb\"` or an address on PCI";
+                report.error(&place, "needs a section [crypto.cryptodev]", help);
+                return None;
+            };
+            device.map(CryptoEngine::Cryptodev)
         }
-        ("cryptodev", Some((place, _, own))) => {
-            cryptodev::read(own?, &place, report).map(CryptoEngine::Cryptodev)
-        }
-        _ => {
-            let what = format!("there is no engine {}", quote(&name));
-            report.error(&place, what, format!("use one of {NAMES}"));
-            None
-        }
+        _ => Some(CryptoEngine::Inline),
     }
+}
+
+/// Position and content of an engine's section, if there is one; no content where it is wrong.
+fn own_section<T>(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    owner: &'static str,
+    read: impl FnOnce(Table<'_>, &Place, &mut Report<'_>) -> Option<T>,
+) -> Option<(Place, Option<T>)> {
+    let field = table.take(owner)?;
+    let place = field.place.clone();
+    let own = field.table(report, &format!("a [crypto.{owner}] section"));
+    let content = own.and_then(|own| read(own, &place, report));
+    Some((place, content))
 }
 
 /// Reads how workers share the cryptography with the engine.

@@ -120,7 +120,7 @@ pub(super) fn auto_or<'s, T>(
     report: &mut Report<'_>,
     read: impl FnOnce(Field<'s>, &mut Report<'_>) -> Option<T>,
 ) -> Option<Option<T>> {
-    if field.is_string() {
+    if field.is_word() {
         return field.choice(report, &[("auto", ())]).map(|_| None);
     }
     read(field, report).map(Some)

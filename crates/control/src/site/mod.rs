@@ -9,6 +9,8 @@ mod drivers;
 mod fields;
 mod finding;
 mod key;
+mod key_parts;
+mod left;
 mod lifetime;
 mod marks;
 mod model;
@@ -20,6 +22,7 @@ mod sa_key;
 mod sa_suite;
 mod sections;
 mod source;
+mod spelling;
 mod width;
 mod workers;
 
@@ -28,6 +31,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
+pub use key_parts::{KeyParts, UnknownAlgorithm, key_parts};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
     InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa, Plain,
@@ -39,6 +43,9 @@ pub(crate) use name::is_name;
 use reader::{Place, Report, Table};
 use source::Source;
 
+/// Largest site file that is read on behind a key that is given twice, in bytes.
+const MOST_TO_MEND: usize = 1 << 20;
+
 impl Site {
     /// Reads and checks a site file.
     ///
@@ -46,20 +53,48 @@ impl Site {
     ///
     /// # Errors
     /// Everything that is wrong with the file, with what it names (key files, the state folder), in
-    /// the order of the file. A file that is no TOML gives the first such error only.
+    /// the order of the file. A file that is no TOML gives the first such error, and no others but keys given twice.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), SiteErrors> {
+        Self::load_of(path, |document| document)
+    }
+
+    /// Reads the part of a site file that names what the previous run left on the host. SAs, policies, the state folder
+    /// and key files need not be there.
+    ///
+    /// # Errors
+    /// As [`Site::load`], in what is read.
+    pub fn load_to_open(path: &Path) -> Result<Self, SiteErrors> {
+        Self::load_of(path, left::only).map(|(site, _)| site)
+    }
+
+    fn load_of(
+        path: &Path,
+        part: impl FnOnce(DeTable<'_>) -> DeTable<'_>,
+    ) -> Result<(Self, Vec<Warning>), SiteErrors> {
         let source = Source::read(path)?;
         let mut report = Report::new(&source);
         let whole = Place { span: 0..0, key: String::new() };
-        let document = match DeTable::parse(&source.text) {
-            Ok(document) => document.into_inner(),
+        let (document, errors) = match DeTable::parse(&source.text) {
+            Ok(document) => (document, Vec::new()),
+            // As many errors as a file has lines take memory.
+            Err(error) if is_second_line(&source, &error) && source.text.len() <= MOST_TO_MEND => {
+                DeTable::parse_recoverable(&source.text)
+            }
             Err(error) => {
                 syntax_error(&mut report, &source, &error);
                 return report.finish(None);
             }
         };
-        let site = sections::read(Table::new(whole, document), &mut report, path);
-        report.finish(site)
+        for error in &errors {
+            syntax_error(&mut report, &source, error);
+            // What follows may be understood otherwise than it is meant.
+            if !is_second_line(&source, error) {
+                return report.finish(None);
+            }
+        }
+        let site =
+            sections::read(Table::new(whole, part(document.into_inner())), &mut report, path);
+        report.finish(site.filter(|_| errors.is_empty()))
     }
 }
 
@@ -85,6 +120,16 @@ impl Site {
             }
         };
         report.finish(socket).map(|(socket, _)| socket)
+    }
+}
+
+/// True if an error is that a line gives a key once more: then the rest of the file is still what it is.
+fn is_second_line(source: &Source, error: &toml::de::Error) -> bool {
+    error.message().contains("duplicate key") && {
+        let at = error.span().unwrap_or(0..0).start;
+        let begun = source.text.get(..at).and_then(|before| before.rfind('\n'));
+        let line = source.text.get(begun.map_or(0, |at| at + 1)..).unwrap_or_default();
+        !line.trim_start().starts_with('[')
     }
 }
 

@@ -23,7 +23,15 @@ pub(super) struct Draft {
     pub(super) spd: Option<At<String>>,
     /// Position of the local and the remote addresses.
     pub(super) selector: Place,
+    /// Addresses, as far as they could be read.
+    pub(super) local: Vec<Addresses>,
+    pub(super) remote: Vec<Addresses>,
+    /// True if its action is to protect.
+    pub(super) protects: bool,
+    /// For comparing with others; it may disagree with itself and with its SAs.
     pub(super) built: Option<Policy>,
+    /// True if everything in the section could be read, and agrees.
+    pub(super) is_sound: bool,
 }
 
 /// Reads one section.
@@ -77,6 +85,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
     let selector = remote.as_ref().map_or_else(|| place.clone(), |(at, _)| at.clone());
     let pairs = families_meet(&local, &remote, report);
     let icmp_fits = icmp_fits(protocol_place.as_ref(), protocol.flatten(), &remote, report);
+    let protects = action.as_ref().is_some_and(|at| at.value == Word::Protect);
     let action = action.map(|at| match at.value {
         Word::Protect => Action::Protect {
             sa_out: sa_out.as_ref().map(|at| Arc::from(at.value.as_str())),
@@ -85,22 +94,25 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
         Word::Bypass => Action::Bypass,
         Word::Discard => Action::Discard,
     });
+    let spd_read = !matches!(spd, Some(None));
+    let is_sound = pairs && icmp_fits && sas_read && sas_agree && acquire_fits && spd_read;
+    let spd = spd.flatten();
+    let (local, remote) = (local.and_then(|side| side.1), remote.and_then(|side| side.1));
     let built = (|| {
-        let spd_read = !matches!(spd, Some(None));
-        let complete = pairs && icmp_fits && sas_read && sas_agree && acquire_fits && spd_read;
-        complete.then_some(Policy {
+        Some(Policy {
             name: name.as_ref()?.value.as_str().into(),
             action: action?,
-            local: local?.1?,
-            remote: remote?.1?,
+            local: local.clone()?,
+            remote: remote.clone()?,
             protocol: protocol?,
             upper: upper?,
             priority: u32::try_from(priority?).ok()?,
             acquire: on_demand,
-            spd: spd.as_ref().and_then(|at| at.as_ref()).map(|at| at.value.as_str().into()),
+            spd: spd.as_ref().map(|at| at.value.as_str().into()),
         })
     })();
-    Draft { place, name, sa_out, sa_in, spd: spd.flatten(), selector, built }
+    let (local, remote) = (local.unwrap_or_default(), remote.unwrap_or_default());
+    Draft { place, name, sa_out, sa_in, spd, selector, local, remote, protects, built, is_sound }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -268,7 +280,7 @@ fn one_address(field: Field<'_>, report: &mut Report<'_>) -> Option<Addresses> {
 fn protocol(field: Field<'_>, report: &mut Report<'_>) -> Option<Option<Protocol>> {
     let help =
         "use a name such as \"tcp\", \"udp\" or \"icmp\", a number from 0 to 255, or \"any\"";
-    if !field.is_string() {
+    if !field.is_word() {
         let number = field.integer(report, 0..=255, help)?;
         return u8::try_from(number.value).ok().map(|n| Some(Protocol(n)));
     }
@@ -296,40 +308,42 @@ fn upper(
     let remote_port = table.take("remote_port");
     let icmp_type = table.take("icmp_type");
     let icmp_code = table.take("icmp_code");
-    let known = protocol?;
-    let has_ports = known.is_some_and(Protocol::has_ports);
-    let is_icmp = matches!(known, Some(Protocol::ICMP | Protocol::ICMPV6));
     let mut fits = true;
-    for field in [&local_port, &remote_port].into_iter().flatten().filter(|_| !has_ports) {
-        report.error(
-            &field.place,
-            "only protocols with ports have one",
-            "add protocol = \"tcp\" or \"udp\"",
-        );
-        fits = false;
+    if let Some(known) = protocol {
+        let has_ports = known.is_some_and(Protocol::has_ports);
+        let is_icmp = is_icmp(known);
+        for field in [&local_port, &remote_port].into_iter().flatten().filter(|_| !has_ports) {
+            report.error(
+                &field.place,
+                "only protocols with ports have one",
+                "add protocol = \"tcp\" or \"udp\"",
+            );
+            fits = false;
+        }
+        for field in [&icmp_type, &icmp_code].into_iter().flatten().filter(|_| !is_icmp) {
+            report.error(
+                &field.place,
+                "only ICMP has types and codes",
+                "add protocol = \"icmp\" or \"icmpv6\"",
+            );
+            fits = false;
+        }
     }
-    for field in [&icmp_type, &icmp_code].into_iter().flatten().filter(|_| !is_icmp) {
-        report.error(
-            &field.place,
-            "only ICMP has types and codes",
-            "add protocol = \"icmp\" or \"icmpv6\"",
-        );
-        fits = false;
-    }
-    if !fits {
-        return None;
-    }
-    if has_ports {
-        let local = port_range(local_port, report);
-        let remote = port_range(remote_port, report);
+    // Read in any case, so that their own errors are told at once.
+    let (local, remote) = (port_range(local_port, report), port_range(remote_port, report));
+    let (types, codes) = (byte_range(icmp_type, report), byte_range(icmp_code, report));
+    let known = protocol.filter(|_| fits)?;
+    if known.is_some_and(Protocol::has_ports) {
         return Some(Upper::Ports { local: local?, remote: remote? });
     }
-    if is_icmp {
-        let types = byte_range(icmp_type, report);
-        let codes = byte_range(icmp_code, report);
+    if is_icmp(known) {
         return Some(Upper::Icmp { types: types?, codes: codes? });
     }
     Some(Upper::Any)
+}
+
+fn is_icmp(protocol: Option<Protocol>) -> bool {
+    matches!(protocol, Some(Protocol::ICMP | Protocol::ICMPV6))
 }
 
 fn port_range(field: Option<Field<'_>>, report: &mut Report<'_>) -> Option<PortRange> {

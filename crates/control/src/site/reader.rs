@@ -219,16 +219,25 @@ pub(super) struct Field<'s> {
 }
 
 impl<'s> Field<'s> {
-    fn mismatch(mut self, report: &mut Report<'_>, expected: &str) {
-        report.error(&self.place, format!("expected {expected}, found {}", kind(&self.value)), "");
+    fn mismatch(mut self, report: &mut Report<'_>, expected: &str, help: impl Into<String>) {
+        report.error(
+            &self.place,
+            format!("expected {expected}, found {}", kind(&self.value)),
+            help,
+        );
         wipe(&mut self.value);
     }
 
     pub(super) fn string(self, report: &mut Report<'_>, expected: &str) -> Option<At<String>> {
         match self.value {
             DeValue::String(text) => Some(At { value: text.into_owned(), place: self.place }),
+            DeValue::Integer(ref number) if !has_secret_run(number.as_str()) => {
+                let help = format!("put it in quotes: \"{number}\"");
+                self.mismatch(report, expected, help);
+                None
+            }
             _ => {
-                self.mismatch(report, expected);
+                self.mismatch(report, expected, "");
                 None
             }
         }
@@ -254,7 +263,12 @@ impl<'s> Field<'s> {
         match self.value {
             DeValue::Boolean(value) => Some(value),
             _ => {
-                self.mismatch(report, "true or false");
+                let help = match self.as_str().map(str::to_ascii_lowercase).as_deref() {
+                    Some("true" | "yes" | "on") => "write true, without quotes",
+                    Some("false" | "no" | "off") => "write false, without quotes",
+                    _ => "",
+                };
+                self.mismatch(report, "true or false", help);
                 None
             }
         }
@@ -268,7 +282,15 @@ impl<'s> Field<'s> {
         help: &str,
     ) -> Option<At<u64>> {
         let DeValue::Integer(number) = &self.value else {
-            self.mismatch(report, &format!("a number from {} to {}", range.start(), range.end()));
+            let expected = format!("a number from {} to {}", range.start(), range.end());
+            let help = match self.number_in_quotes() {
+                Some((digits, number)) if range.contains(&number) => {
+                    format!("write {digits}, without quotes")
+                }
+                Some(_) => format!("{help}; without quotes"),
+                None => help.to_owned(),
+            };
+            self.mismatch(report, &expected, help);
             return None;
         };
         match u64::from_str_radix(number.as_str(), number.radix())
@@ -345,7 +367,7 @@ impl<'s> Field<'s> {
     /// A list of values.
     pub(super) fn many(self, report: &mut Report<'_>, expected: &str) -> Option<Vec<Self>> {
         if !self.value.is_array() {
-            self.mismatch(report, expected);
+            self.mismatch(report, expected, "");
             return None;
         }
         Some(self.one_or_many())
@@ -356,7 +378,7 @@ impl<'s> Field<'s> {
         match self.value {
             DeValue::Table(table) => Some(Table::new(self.place, table)),
             _ => {
-                self.mismatch(report, expected);
+                self.mismatch(report, expected, "");
                 None
             }
         }
@@ -367,13 +389,19 @@ impl<'s> Field<'s> {
         let header = self.place.clone();
         let name = &header.key;
         if !self.value.is_array() {
-            self.mismatch(report, &format!("sections that begin with [[{name}]]"));
+            self.mismatch(report, &format!("sections that begin with [[{name}]]"), "");
             return Vec::new();
         }
         let tables = self.one_or_many().into_iter().enumerate().filter_map(|(at, item)| {
             let table = item.table(report, &format!("a section that begins with [[{name}]]"))?;
-            let label = table.peek_str("name").filter(|n| is_name(n)).map(str::to_owned);
-            let label = label.unwrap_or_else(|| format!("#{}", at + 1));
+            let label = match table.peek_str("name") {
+                Some(name) if is_name(name) => name.to_owned(),
+                // What cannot be a name still tells which one is meant.
+                Some(name) if !has_secret_run(name) && name.chars().count() <= 64 => {
+                    format!("{name:?}")
+                }
+                _ => format!("#{}", at + 1),
+            };
             Some(Table {
                 place: Place {
                     span: table.place.span.clone(),
@@ -387,6 +415,26 @@ impl<'s> Field<'s> {
 
     pub(super) fn as_str(&self) -> Option<&str> {
         self.value.as_str()
+    }
+
+    /// The digits and the value of a number that was written as a string.
+    fn number_in_quotes(&self) -> Option<(&str, u64)> {
+        let text = self.as_str()?.trim();
+        let number = match text.strip_prefix("0x") {
+            Some(digits) if digits.starts_with(|c: char| c.is_ascii_hexdigit()) => {
+                u64::from_str_radix(digits, 16)
+            }
+            _ if text.starts_with(|c: char| c.is_ascii_digit()) => text.parse(),
+            _ => return None,
+        };
+        // TOML takes no number that begins with a zero.
+        let is_plain = text == "0" || !text.starts_with('0') || text.starts_with("0x");
+        number.ok().filter(|_| is_plain && !has_secret_run(text)).map(|number| (text, number))
+    }
+
+    /// True for a word, false for a number, with quotes or without.
+    pub(super) fn is_word(&self) -> bool {
+        self.is_string() && self.number_in_quotes().is_none()
     }
 
     pub(super) fn is_string(&self) -> bool {

@@ -50,7 +50,8 @@ pub(super) struct Draft {
     pub(super) local: Option<At<IpAddr>>,
     pub(super) remote: Option<At<IpAddr>>,
     pub(super) key: Option<At<Arc<SaKeyMaterial>>>,
-    pub(super) key_is_inline: bool,
+    /// Position of a key that stands in the file itself.
+    pub(super) inline_key: Option<Place>,
     pub(super) built: Option<Built>,
 }
 
@@ -93,7 +94,8 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         .need(report, "remote", "remote = \"192.0.2.2\"")
         .and_then(|f| f.parsed::<IpAddr>(report, address));
     let ends_fit = ends_fit(local.as_ref(), remote.as_ref(), report);
-    let (key, key_is_inline) = sa_key::read(&mut table, report, context, protocol);
+    let sa_key::Keys { suite, material: key, inline: inline_key } =
+        sa_key::read(&mut table, report, context, protocol);
     let is_ah = protocol == Some(IpsecProtocol::Ah);
     if is_ah && let Some(field) = table.take("encap") {
         let what = "has no meaning with AH, which covers the addresses that a NAT changes";
@@ -104,7 +106,6 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
             report.error(&field.place, "has no meaning with AH", "remove the line, or use ESP");
         }
     }
-    let suite = key.as_ref().map(|key| key.value.suite());
     let driver = table.take("driver").map(|field| {
         let name = context.drivers.name(field, report)?;
         context.drivers.suits(&name, suite?, report)?;
@@ -125,7 +126,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         local,
         remote,
         key,
-        key_is_inline,
+        inline_key,
         built: None,
     };
     draft.built = ends_fit.then(|| draft.build(common, outbound, inbound, driver)).flatten();
@@ -199,8 +200,8 @@ fn ends_fit(
     remote: Option<&At<IpAddr>>,
     report: &mut Report<'_>,
 ) -> bool {
-    let (Some(local), Some(remote)) = (local, remote) else { return false };
-    for end in [local, remote] {
+    let mut are_hosts = true;
+    for end in [local, remote].into_iter().flatten() {
         let address = end.value;
         let what = match address {
             _ if address.is_unspecified() => "is no address of a host",
@@ -215,8 +216,9 @@ fn ends_fit(
             format!("{address} {what}"),
             "give the address of one gateway, such as \"192.0.2.1\"",
         );
-        return false;
+        are_hosts = false;
     }
+    let (true, Some(local), Some(remote)) = (are_hosts, local, remote) else { return false };
     if local.value.is_ipv4() != remote.value.is_ipv4() {
         report.error(
             &remote.place,
@@ -423,7 +425,7 @@ fn outbound_only(
 }
 
 fn dscp(field: Field<'_>, report: &mut Report<'_>) -> Option<DscpPolicy> {
-    if field.is_string() {
+    if field.is_word() {
         return field.choice(report, &[("copy", DscpPolicy::Copy)]).map(|at| at.value);
     }
     let number =

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use convoy_crypto::SecretBytes;
+use convoy_crypto::{SecretBytes, Suite};
 use convoy_ipsec::key::{KeyMisfit, SaKeyMaterial};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::EspSuite;
@@ -16,28 +16,38 @@ use super::reader::{At, Field, Place, Report, Table};
 use super::sa::Context;
 use super::sa_suite;
 
-/// The keys with the algorithms they are for, and whether one of them stands in the site file.
+/// The keys of an SA as far as they could be read.
+pub(super) struct Keys {
+    /// Algorithms that they are for.
+    pub(super) suite: Option<Suite>,
+    pub(super) material: Option<At<Arc<SaKeyMaterial>>>,
+    /// Position of one that stands in the site file itself.
+    pub(super) inline: Option<Place>,
+}
+
+/// Reads the keys and the algorithms they are for.
 pub(super) fn read(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
     context: &Context<'_>,
     protocol: Option<IpsecProtocol>,
-) -> (Option<At<Arc<SaKeyMaterial>>>, bool) {
+) -> Keys {
     let folder = context.folder;
     let is_ah = protocol == Some(IpsecProtocol::Ah);
     let suite = sa_suite::read(table, report, is_ah, context.legacy);
     // The longer names first, so that they are not taken for the shorter ones misspelt.
     let integrity = Given::take(table, "integrity_key", "integrity_key_file");
     let cipher = Given::take(table, "key", "key_file");
-    let is_inline = cipher.inline.is_some() || integrity.inline.is_some();
+    let inline = cipher.inline.as_ref().or(integrity.inline.as_ref());
+    let inline = inline.map(|field| field.place.clone());
     let Some(suite) = suite else {
         // What the keys are for is not known, but their own errors can be told.
         cipher.secret(table, report, folder, None);
         integrity.secret(table, report, folder, None);
-        return (None, is_inline);
+        return Keys { suite: None, material: None, inline };
     };
     let material = material(table, report, folder, suite, cipher, integrity);
-    (material, is_inline)
+    Keys { suite: Some(suite.suite()), material, inline }
 }
 
 fn material(
@@ -49,63 +59,46 @@ fn material(
     integrity: Given<'_>,
 ) -> Option<At<Arc<SaKeyMaterial>>> {
     let name = algorithm(suite);
-    let needs = |bytes: usize, what: String| (bytes > 0).then_some(what);
+    let one = |given: Given<'_>, needed: usize, parts: &str, report: &mut Report<'_>| {
+        if needed == 0 {
+            let Some(unwanted) = given.place() else { return Some(None) };
+            let what = format!("has no meaning here: {name} has no such key");
+            report.secret_error(unwanted, what, "remove the line");
+            return None;
+        }
+        let key = given.secret(table, report, folder, Some(parts))?;
+        let length = key.value.len();
+        if length != needed {
+            let what = format!("has {length} bytes; {name} needs {needed}");
+            let help = format!("give {} hexadecimal digits: {parts}", needed * 2);
+            report.secret_error(&key.place, what, help);
+            return None;
+        }
+        Some(Some(key))
+    };
     let cipher_bytes = suite.suite().key_bytes() + suite.salt_bytes();
-    let cipher_needs = needs(cipher_bytes, cipher_parts(suite));
     let integrity_bytes = suite.suite().integrity_key_bytes();
-    let integrity_needs = needs(integrity_bytes, format!("{integrity_bytes} bytes"));
-    let without = |given: &Given<'_>, needed: &Option<String>, report: &mut Report<'_>| {
-        let unwanted = given.place().filter(|_| needed.is_none())?;
-        let what = format!("has no meaning here: {name} has no such key");
-        report.secret_error(unwanted, what, "remove the line");
-        Some(())
-    };
-    let unwanted =
-        [without(&cipher, &cipher_needs, report), without(&integrity, &integrity_needs, report)];
-    if unwanted.iter().any(Option::is_some) {
-        return None;
-    }
-    let key = match cipher_needs {
-        Some(needed) => cipher.secret(table, report, folder, Some(&needed)).map(Some),
-        None => Some(None),
-    };
-    let mac = match integrity_needs {
-        Some(needed) => integrity.secret(table, report, folder, Some(&needed)).map(Some),
-        None => Some(None),
-    };
+    let key = one(cipher, cipher_bytes, &cipher_parts(suite), report);
+    let mac = one(integrity, integrity_bytes, &format!("{integrity_bytes} bytes"), report);
     let (key, mac) = (key?, mac?);
-    let empty = || SecretBytes::copy_from(&[]);
     let place = key.as_ref().or(mac.as_ref()).map(|at| at.place.clone())?;
-    let mac_place = mac.as_ref().map_or_else(|| place.clone(), |at| at.place.clone());
-    let key = key.map_or_else(empty, |at| at.value);
-    let mac = mac.map_or_else(empty, |at| at.value);
-    let (key_len, mac_len) = (key.len(), mac.len());
-    let misfit = match SaKeyMaterial::with_integrity(suite.suite(), key, mac) {
-        Ok(material) => return Some(At { value: Arc::new(material), place }),
-        Err(misfit) => misfit,
+    let bytes = |key: Option<At<SecretBytes>>| {
+        key.map_or_else(|| SecretBytes::copy_from(&[]), |at| at.value)
     };
-    match misfit {
-        // Found out where the algorithms were read.
-        KeyMisfit::Suite(error) => report.error(&place, error.to_string(), ""),
-        KeyMisfit::Unfit(error) => {
-            let help = "make a new one: head -c 24 /dev/urandom | xxd -p -c 24";
+    match SaKeyMaterial::with_integrity(suite.suite(), bytes(key), bytes(mac)) {
+        Ok(material) => Some(At { value: Arc::new(material), place }),
+        Err(KeyMisfit::Unfit(error)) => {
+            let help =
+                format!("make a new one: convoy genkey --algorithm {} FILE", cipher_name(suite));
             report.secret_error(&place, error.to_string(), help);
+            None
         }
-        KeyMisfit::Cipher { needed } => {
-            let what = format!("has {key_len} bytes; {name} needs {needed}");
-            let help = format!("give {} hexadecimal digits: {}", needed * 2, cipher_parts(suite));
-            report.secret_error(&place, what, help);
-        }
-        KeyMisfit::Integrity { needed } => {
-            let what = format!("has {mac_len} bytes; {name} needs {needed}");
-            report.secret_error(
-                &mac_place,
-                what,
-                format!("give {} hexadecimal digits", needed * 2),
-            );
+        // Found out above.
+        Err(misfit) => {
+            report.secret_error(&place, misfit.to_string(), "");
+            None
         }
     }
-    None
 }
 
 /// The suite as the file names it.
@@ -117,6 +110,14 @@ fn algorithm(suite: EspSuite) -> String {
             if name.starts_with("aes") { algorithm.to_owned() } else { name }
         }
         _ => name,
+    }
+}
+
+/// The name of what `key` is for.
+fn cipher_name(suite: EspSuite) -> String {
+    match suite.suite() {
+        Suite::Pair { cipher, .. } => cipher.names().name.to_owned(),
+        _ => algorithm(suite),
     }
 }
 
@@ -198,7 +199,7 @@ fn hex_help(error: &KeyTextError) -> &'static str {
     match error {
         KeyTextError::OddDigits(_) => "give two digits for each byte",
         KeyTextError::Zeros => {
-            "write random digits, the same on both sides: `convoy init` makes some"
+            "write random digits, the same on both sides: `convoy genkey` makes some"
         }
         KeyTextError::NotHex(_) => "use the digits 0-9 and a-f only, with or without 0x in front",
     }

@@ -3,7 +3,8 @@
 use convoy_crypto::{Cipher, Integrity, Suite};
 use convoy_ipsec::suite::{AhSuite, EspSuite};
 
-use super::reader::{Field, Place, Report, Table, list_words};
+use super::reader::{Field, Place, Report, Table, list_words, quote};
+use super::spelling::{self, Meaning};
 
 /// AEADs. The ICV's length of those that have a choice comes from `icv`.
 fn aeads() -> Vec<(&'static str, Suite)> {
@@ -39,13 +40,18 @@ pub(super) fn read(
     let integrity = table.take("integrity");
     let icv = table.take("icv");
     let suite = match (encryption, integrity) {
-        (None, None) => aead(table, report, is_ah),
+        (None, None) => aead(table, report, is_ah, legacy),
         (encryption, Some(integrity)) if is_ah => integrity_alone(report, encryption, integrity),
         (encryption, integrity) => pair(table, report, encryption, integrity, legacy),
     };
-    let suite = match icv {
-        Some(field) => with_icv(suite?, field, report),
-        None => suite,
+    let suite = match (icv, suite) {
+        (Some(field), Some(suite)) => with_icv(suite, field, report),
+        (Some(field), None) => {
+            // Of what is not known, but its own errors can be told.
+            field.integer(report, 8..=16, "use 16, 12 or 8 bytes, or leave the line out");
+            None
+        }
+        (None, suite) => suite,
     };
     // The tables hold nothing else.
     EspSuite::new(suite?).ok()
@@ -69,19 +75,65 @@ fn integrity_alone(
     Some(Suite::Pair { cipher: Cipher::Null, integrity: integrity? })
 }
 
-fn aead(table: &mut Table<'_>, report: &mut Report<'_>, is_ah: bool) -> Option<Suite> {
+fn aead(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    is_ah: bool,
+    legacy: bool,
+) -> Option<Suite> {
     let example =
         if is_ah { "integrity = \"hmac-sha256-128\"" } else { "algorithm = \"aes-128-gcm\"" };
     let field = table.need(report, "algorithm", example)?;
-    let is_cipher = |name: &&str| is_one_of(name, &ciphers()) || is_one_of(name, &legacy_ciphers());
-    if let Some(cipher) = field.as_str().filter(is_cipher) {
-        let what = format!("\"{cipher}\" has no integrity of its own (RFC 8221 section 4)");
-        let help = format!(
-            "use `encryption = \"{cipher}\"` with `integrity = \"hmac-sha256-128\"`, or an AEAD: {}",
-            names(&aeads())
-        );
+    let spelt = field.as_str().filter(|name| !is_one_of(name, &aeads())).and_then(spelling::read);
+    if let Some(spelt) = spelt {
+        let text = field.as_str().map(quote).unwrap_or_default();
+        let (what, help, known) = match spelt.meaning {
+            Meaning::Aead(suite) if !is_ah => (
+                format!("{text} is spelt otherwise here"),
+                format!("write {spelt}"),
+                (!spelt.is_size_open).then_some(suite),
+            ),
+            Meaning::Mac(mac) | Meaning::Pair(_, mac) if is_ah => (
+                format!("{text} is for `integrity`, which AH has alone"),
+                format!("write `integrity = \"{mac}\"` instead, with the key in `integrity_key`"),
+                None,
+            ),
+            Meaning::Cipher(cipher) if !is_ah => (
+                format!("{text} has no integrity of its own (RFC 8221 section 4)"),
+                format!(
+                    "use {}; or an AEAD: {}",
+                    pair_in_words(cipher, Integrity::HMAC_SHA256_128, legacy),
+                    names(&aeads())
+                ),
+                None,
+            ),
+            Meaning::Pair(cipher, mac) => (
+                format!("{text} is a pair of a cipher and a MAC"),
+                format!("use {} instead", pair_in_words(cipher, mac, legacy)),
+                None,
+            ),
+            Meaning::Mac(mac) => (
+                format!("{text} authenticates only"),
+                format!(
+                    "use `integrity = \"{mac}\"` with `encryption`, or an AEAD: {}",
+                    names(&aeads())
+                ),
+                None,
+            ),
+            Meaning::Aead(Suite::Gmac(_)) => {
+                (format!("{text} is spelt otherwise here"), format!("write {spelt}"), None)
+            }
+            Meaning::Aead(_) | Meaning::Cipher(_) => (
+                "encrypts, which AH does not".to_owned(),
+                format!(
+                    "use `integrity`, one of {}, or \"aes-128-gmac\"",
+                    names(&Integrity::NAMED)
+                ),
+                None,
+            ),
+        };
         report.error(&field.place, what, help);
-        return None;
+        return known;
     }
     let aead = field.choice(report, &aeads())?;
     if is_ah && AhSuite::new(aead.value).is_err() {
@@ -133,24 +185,74 @@ fn missing(table: &Table<'_>, report: &mut Report<'_>, key: &'static str, help: 
     }
 }
 
+/// The lines that make a pair, with the keys that they need; `legacy` says whether old ciphers are allowed already.
+fn pair_in_words(cipher: Cipher, mac: Integrity, legacy: bool) -> String {
+    let suite = Suite::Pair { cipher, integrity: mac };
+    let salt = EspSuite::new(suite).map_or(0, EspSuite::salt_bytes);
+    let key = match suite.key_bytes() + salt {
+        0 => String::new(),
+        bytes => format!(" a `key` of {bytes} bytes and"),
+    };
+    let mut words = format!(
+        "`encryption = \"{}\"` with `integrity = \"{mac}\"`,{key} an `integrity_key` of {} bytes",
+        cipher.names().name,
+        suite.integrity_key_bytes(),
+    );
+    if cipher.is_legacy() && !legacy {
+        words += ", and `legacy = true` above the first [section], as it is for old peers only";
+    }
+    words
+}
+
 fn cipher(field: Field<'_>, report: &mut Report<'_>, legacy: bool) -> Option<Cipher> {
-    if let Some(aead) = field.as_str().filter(|name| is_one_of(name, &aeads())) {
-        let what = format!("\"{aead}\" authenticates by itself");
-        let help = format!(
-            "use `algorithm = \"{aead}\"` without `integrity`, or a cipher: {}",
-            names(&ciphers())
-        );
-        report.error(&field.place, what, help);
-        return None;
-    }
-    if let Some(old) = field.as_str().filter(|name| !legacy && is_one_of(name, &legacy_ciphers())) {
-        let help = format!(
-            "use {}; if the peer has none of them, add `legacy = true` above the first [section]",
-            names(&ciphers())
-        );
-        report.error(&field.place, format!("\"{old}\" is for old peers only, and off"), help);
-        return None;
-    }
+    let is_own = |name: &&str| is_one_of(name, &ciphers()) || is_one_of(name, &legacy_ciphers());
+    let text = field.as_str().map(quote).unwrap_or_default();
+    let own = field.as_str().filter(is_own);
+    let spelt = field.as_str().and_then(spelling::read);
+    let old = "if the peer has none of them, add `legacy = true` above the first [section]";
+    let (what, help, known) = match (own, spelt.map(|spelt| (spelt, spelt.meaning))) {
+        (_, Some((_, Meaning::Aead(suite)))) => (
+            format!("{text} authenticates by itself"),
+            format!(
+                "use `algorithm = \"{}\"` without `integrity`, or a cipher: {}",
+                suite.names().map_or("", |names| names.name),
+                names(&ciphers())
+            ),
+            None,
+        ),
+        (own, Some((_, Meaning::Cipher(cipher)))) if cipher.is_legacy() && !legacy => {
+            let name = cipher.names().name;
+            let write = match own {
+                Some(_) => String::new(),
+                None => format!(", and write `encryption = \"{name}\"`"),
+            };
+            (
+                format!("{text} is for old peers only, and off"),
+                format!("use {}; {old}{write}", names(&ciphers())),
+                Some(cipher),
+            )
+        }
+        (None, Some((spelt, Meaning::Cipher(cipher)))) => (
+            format!("{text} is spelt otherwise here"),
+            format!("write {spelt}"),
+            (!spelt.is_size_open).then_some(cipher),
+        ),
+        (None, Some((_, Meaning::Pair(cipher, mac)))) => (
+            format!("{text} is a pair of a cipher and a MAC"),
+            format!("use {} instead", pair_in_words(cipher, mac, legacy)),
+            None,
+        ),
+        (None, Some((spelt, Meaning::Mac(_)))) => {
+            (format!("{text} does not encrypt"), format!("write {spelt}, and a cipher here"), None)
+        }
+        _ => return listed_cipher(field, report, legacy),
+    };
+    report.error(&field.place, what, help);
+    known
+}
+
+/// A cipher by its name.
+fn listed_cipher(field: Field<'_>, report: &mut Report<'_>, legacy: bool) -> Option<Cipher> {
     let old = if legacy { legacy_ciphers() } else { Vec::new() };
     let cipher = field.choice(report, &[ciphers(), old].concat())?;
     if cipher.value == Cipher::TripleDesCbc {
@@ -166,6 +268,17 @@ fn mac(field: Field<'_>, report: &mut Report<'_>) -> Option<Integrity> {
         let what = "a cipher without integrity is refused (RFC 8221 section 4)";
         report.error(&field.place, what, format!("use {}", names(&Integrity::NAMED)));
         return None;
+    }
+    let text = field.as_str().filter(|name| !is_one_of(name, &Integrity::NAMED));
+    if let Some((text, spelt)) = text.and_then(|text| Some((text, spelling::read(text)?)))
+        && let Meaning::Mac(mac) = spelt.meaning
+    {
+        report.error(
+            &field.place,
+            format!("{} is spelt otherwise here", quote(text)),
+            format!("write {spelt}"),
+        );
+        return Some(mac);
     }
     let mac = field.choice(report, &Integrity::NAMED)?;
     if mac.value == Integrity::HMAC_MD5_96 {

@@ -33,6 +33,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     };
     let wire = section(&mut root, report, "wire", wire);
     let (workers, worker_rules) = workers::read(&mut root, report).unzip();
+    let workers = workers.flatten();
     let known = drivers::Known::new();
     let serves_daemons = root.has("xfrm");
     let crypto = crypto::read(&mut root, report, workers.as_ref(), &known, serves_daemons);
@@ -42,16 +43,16 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     });
     let xfrm = root.take("xfrm").map(|field| {
         let place = field.place.clone();
+        check::daemons(plain.as_ref(), wire.as_ref(), &place, report);
         let table = field.table(report, "an [xfrm] section")?;
         let xfrm = daemons::read(table, report, &folder)?;
-        check::daemons(plain.as_ref(), wire.as_ref(), &place, report);
         daemons::taken(&xfrm, plain.as_ref(), wire.as_ref(), &place, report);
         Some(xfrm)
     });
-    let worker_rules = worker_rules.and_then(|rules| {
+    let worker_rules = worker_rules.flatten().and_then(|rules| {
         rules.checked(xfrm.as_ref().and_then(Option::as_ref), serves_daemons, report)
     });
-    let leak_protection = leak_protection(&mut root, report, xfrm.is_some());
+    let leak_protection = leak_protection(&mut root, report, serves_daemons);
     let marks = marks::read(&mut root, report);
     let metrics = root.take("metrics").map(|field| {
         let table = field.table(report, "a [metrics] section")?;
@@ -87,8 +88,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     check::databases(plain_place.is_some(), wanted_spd.as_ref(), &policies, report);
     check::file_mode(path, &sas, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
-        check::interfaces(plain, wire, place, report);
-        check::bypass(&policies, plain, wire, leak_protection, report);
+        check::sides(plain, wire, place, &policies, leak_protection, report);
     }
     root.finish(report);
 
@@ -123,7 +123,10 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         metrics: transposed(metrics)?,
         outbound,
         inbound,
-        policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
+        policies: policies
+            .into_iter()
+            .map(|policy| policy.built.filter(|_| policy.is_sound))
+            .collect::<Option<_>>()?,
         leak_protection: leak_protection?,
         legacy: legacy?,
         marks: marks?,

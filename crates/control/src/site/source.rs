@@ -84,13 +84,22 @@ impl Source {
             Err(error) => {
                 let at = error.utf8_error().valid_up_to();
                 let mut bytes = error.into_bytes();
-                let line = 1 + bytes.iter().take(at).filter(|b| **b == b'\n').count();
+                let before = bytes.get(..at).unwrap_or_default();
+                let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+                let begun = before.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+                let column = 1 + String::from_utf8_lossy(begun).chars().count();
+                let wrong = bytes.get(at).copied().unwrap_or_default();
+                let (what, help) = match &*bytes {
+                    [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+                        ("is UTF-16".to_owned(), "save the file as UTF-8")
+                    }
+                    _ => (
+                        format!("is not UTF-8 text: byte 0x{wrong:02x} begins no character"),
+                        "save the file as UTF-8, or leave the character out",
+                    ),
+                };
                 bytes.zeroize();
-                Err(Box::new(Finding {
-                    line,
-                    column: 1,
-                    ..*whole("is not UTF-8 text".into(), Some("save the file as UTF-8"))
-                }))
+                Err(Box::new(Finding { line, column, ..*whole(what, Some(help)) }))
             }
         }
     }

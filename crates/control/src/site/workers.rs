@@ -16,7 +16,10 @@ struct Rule {
 }
 
 /// Reads the section; without it there is one worker.
-pub(super) fn read(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<(Workers, Rules)> {
+pub(super) fn read(
+    root: &mut Table<'_>,
+    report: &mut Report<'_>,
+) -> Option<(Option<Workers>, Option<Rules>)> {
     section(root, report, "workers", |mut table, report| {
         let drafts = tables(&mut table, report, "rule");
         let workers = workers(table, report);
@@ -26,7 +29,7 @@ pub(super) fn read(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<(Wor
             .into_iter()
             .map(|table| Some((table.place.clone(), rule(table, report, count)?)))
             .collect();
-        Some((workers?, Rules(rules.into_iter().collect::<Option<_>>()?)))
+        Some((workers, rules.into_iter().collect::<Option<_>>().map(Rules)))
     })
 }
 

@@ -214,6 +214,25 @@ fn a_key_that_comes_back_goes_on_beyond_what_was_leased() {
     assert!(take(new.lease.as_arc(), 1)[0] >= old.lease.granted());
 }
 
+/// The peer goes on where it was: none of its packets is refused.
+#[test]
+fn an_inbound_key_that_comes_back_is_heard_from_its_last_packet_on() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let raise = |gateway: &mut Gateway, number| {
+        gateway.state().tables.inbound["in"].1.counters.floor.raise(SeqNum::new(number));
+    };
+    raise(&mut gateway, 77);
+    let changed = plain_tunnel().replace(&"02".repeat(20), &"09".repeat(20));
+    gateway.reload(&changed).unwrap();
+    raise(&mut gateway, 5);
+    gateway.reload(&plain_tunnel()).unwrap();
+    let floor = gateway.state().tables.inbound["in"].1.counters.floor.get();
+    assert_eq!(floor, SeqNum::new(77));
+    gateway.reload(&changed).unwrap();
+    let floor = gateway.state().tables.inbound["in"].1.counters.floor.get();
+    assert_eq!(floor, SeqNum::new(5));
+}
+
 #[test]
 fn an_orderly_restart_goes_on_with_the_next_number() {
     let mut gateway = Gateway::start(&plain_tunnel());

@@ -17,7 +17,7 @@ mod transform;
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS, SpiClass};
 pub use keep::{Earlier, Keep, KeepError, Words};
 pub use kernel::{
-    Carried, Cover, CoverChange, Covered, Host, Kernel, Refused, Restored, Told, Wanted,
+    Carried, Cover, CoverChange, Covered, Host, Kernel, PathChange, Refused, Restored, Told, Wanted,
 };
 pub use moment::Moment;
 pub use plane::{Placed, Setting};

@@ -1,6 +1,7 @@
 //! The integration tests of this crate, in one program: linking is what many would cost.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod all_errors;
 mod broken;
 mod daemons;
 mod folder;

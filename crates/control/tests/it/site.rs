@@ -132,6 +132,7 @@ fn among_ten_thousand_sas_those_that_clash_are_named() {
     fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let path = dir.path().join("left.toml");
     fs::write(&path, format!("{head}{sas}{clashes}")).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
     let errors = Site::load(&path).unwrap_err().errors;
     let told: Vec<_> = errors.iter().map(|e| (e.line, e.key.as_str(), e.what.as_str())).collect();
     // Each SA has eight lines, behind four; the first of a name, SPI or key is the one that is told.
@@ -284,12 +285,28 @@ fn weak_settings_are_warned_of_and_work() {
     for text in expected {
         assert!(texts.iter().any(|t| t.contains(text)), "{text} is missing in {texts:#?}");
     }
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
     let open = PermissionsExt::from_mode(0o755);
     fs::set_permissions(path.parent().unwrap(), open).unwrap();
     let (_, warnings) = Site::load(&path).unwrap();
-    assert!(warnings.iter().any(|w| w.to_string().contains("readable by others (mode 0644)")));
     assert!(warnings.iter().any(|w| w.to_string().contains("others can look into state folder")));
+}
+
+#[test]
+fn a_file_with_keys_that_others_can_read_is_refused_and_one_without_is_not() {
+    let (dir, path, _) = load(GOOD);
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+    let errors = Site::load(&path).unwrap_err().errors;
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    let line = GOOD.lines().position(|line| line.starts_with("key = ")).unwrap() + 1;
+    assert_eq!((errors[0].line, errors[0].key.as_str()), (line, "sa[to-right].key"));
+    assert!(errors[0].what.contains("readable by others (mode 0640)"), "{errors:?}");
+    assert!(errors[0].help.as_ref().unwrap().starts_with("make it its owner's alone: chmod 600"));
+    let key = dir.path().join("out.key");
+    fs::write(&key, "000102030405060708090a0b0c0d0e0f10111213\n").unwrap();
+    fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+    let inline = "key = \"000102030405060708090a0b0c0d0e0f10111213\"";
+    fs::write(&path, GOOD.replace(inline, "key_file = \"out.key\"")).unwrap();
+    Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Bench {
     fn in_folder(dir: tempfile::TempDir, text: &str) -> Self {
         let path = dir.path().join("left.toml");
         std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
         let state = State::start(site, Cpu::detect().unwrap(), 1500, |_| {}).unwrap();
         Self {

@@ -50,6 +50,7 @@ fn site(dir: &Path) -> Site {
     }
     let path = dir.join("left.toml");
     std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     Site::load(&path).unwrap_or_else(|errors| panic!("{errors}")).0
 }
 
@@ -202,6 +203,7 @@ fn what_wireshark_has_no_name_for_stands_as_a_comment() {
          algorithm = \"aes-128-ccm\"\nkey = \""
             .to_owned();
     std::fs::write(&path, text + &"1f".repeat(19) + "\"\n").unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let site = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}")).0;
     assert_eq!(*esp_sa(&site), "# c: Wireshark has no name for aes-128-ccm-16\n");
 }

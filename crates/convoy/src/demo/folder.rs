@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use convoy_control::folder::make;
-use convoy_control::init::{DirectOptions, PairOptions, SideOptions, pair};
+use convoy_control::init::{DirectOptions, PairOptions, SideOptions, keys_folder, pair};
 use convoy_control::site::{Backend, Site};
 use convoy_control::wireshark;
 use convoy_crypto::KeyBits;
@@ -149,15 +149,16 @@ impl Folder {
         self.wireshark().join("esp_sa")
     }
 
-    /// Writes both site files and the key file, with keys of their own; returns the site files.
+    /// Writes both site files with their key files, and Wireshark's; returns the site files.
     pub(super) fn write_sites(&self, options: &SiteOptions) -> anyhow::Result<[PathBuf; 2]> {
         let pair = pair(&options.pair()?)?;
-        for ((file, text), name) in pair.files().zip(NAMES) {
-            fs::DirBuilder::new().mode(0o700).create(self.state(name))?;
-            private(&self.path.join(file))?
-                .write_all(self.site_text(name, text, &options.crypto)?.as_bytes())?;
-        }
         let sites = NAMES.map(|name| self.path.join(format!("{name}.toml")));
+        for ((gateway, name), site) in pair.gateways().zip(NAMES).zip(&sites) {
+            fs::DirBuilder::new().mode(0o700).create(self.state(name))?;
+            gateway.write_keys(&self.path)?;
+            private(site)?
+                .write_all(self.site_text(name, &gateway.site, &options.crypto)?.as_bytes())?;
+        }
         let (site, _) = gateway::load(&sites[0])?;
         self.write_keys(&site)?;
         Ok(sites)
@@ -218,6 +219,9 @@ impl Folder {
         let logs = NAMES.map(|name| self.log(name));
         for file in sites.iter().chain(&logs).chain([&self.capture(), &self.key_file()]) {
             remove(file, |path| fs::remove_file(path))?;
+        }
+        for name in NAMES {
+            remove(&self.path.join(keys_folder(name)), |path| fs::remove_dir_all(path))?;
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use convoy_host::{HostError, IpNet, LinkName, Network};
+use convoy_control::site::Site;
+use convoy_host::{HostError, IpNet, LinkName, Network, RouteBy};
 use convoy_leak_protection::{
     Config, Fill, Finding, Interference, Lead, LeakProtectionError, Look, connections, findings,
     has_legacy_rules, interferences,
@@ -44,6 +45,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
             checks.push(modules::look(root, need));
         }
     }
+    checks.extend(interface(patient, &link));
     checks.extend(mtus(patient, &link));
     checks.extend(shared(patient));
     checks
@@ -57,7 +59,7 @@ fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostErro
     let look = Look::around(config, &patient.peers)?;
     let of_site = patient.site.map(|site| site.protected_networks()).unwrap_or_default();
     let of_site = of_site.iter().filter_map(|net| IpNet::new(net.addr(), net.len()).ok());
-    let mut protected = convoy_leak_protection::far(config.clone()).unwrap_or_default();
+    let mut protected = convoy_leak_protection::remote_prefixes(config.clone()).unwrap_or_default();
     protected.extend(of_site);
     protected.sort();
     protected.dedup();
@@ -129,7 +131,7 @@ fn table_of_connections() -> Option<Check> {
 fn filter(config: &Config, is_running: Option<bool>) -> Check {
     const ABOUT: &str = "packet filter";
     let table = config.table();
-    match convoy_leak_protection::stands(config.clone()) {
+    match convoy_leak_protection::is_installed(config.clone()) {
         Ok(true) if is_running == Some(false) => Check::note(
             ABOUT,
             format!(
@@ -155,12 +157,38 @@ fn filter(config: &Config, is_running: Option<bool>) -> Check {
     }
 }
 
+/// The TUN interface of a gateway that runs.
+fn interface(patient: &Patient<'_>, link: &LinkName) -> Option<Check> {
+    const ABOUT: &str = "TUN interface";
+    // One that forwards by itself has such an interface for the host's packets alone.
+    let has_one = |site: &&Site| site.leak_protection || !site.plain.backend.is_direct();
+    patient.site.filter(|_| patient.is_running == Some(true)).filter(has_one)?;
+    Some(match Network::open().and_then(|mut network| network.link(link)) {
+        Ok(it) if it.up => Check::ok(ABOUT, format!("{link} is up")),
+        Ok(_) => Check::problem(
+            ABOUT,
+            format!("{link} is down, so nothing passes: ip link set {link} up"),
+        ),
+        Err(HostError::NoSuchLink { .. }) => Check::problem(
+            ABOUT,
+            format!(
+                "a gateway runs, and {link} is not here: it was renamed, or moved to another network namespace; \
+                 `convoy status` says what to do"
+            ),
+        ),
+        Err(error) => unseen(ABOUT, &error),
+    })
+}
+
 /// The way to each peer, and whether what comes through the TUN interface fits there.
 fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
     const ABOUT: &str = "MTU";
     let Ok(mut network) = Network::open() else { return Vec::new() };
     let inner = network.link(link).ok().map(|link| link.mtu);
-    let ways = patient.peers.iter().filter_map(|peer| Some((peer, network.mtu_to(*peer).ok()?)));
+    let ways = patient
+        .peers
+        .iter()
+        .filter_map(|peer| Some((peer, network.mtu_to(*peer, RouteBy::default()).ok()?)));
     ways.collect::<Vec<_>>()
         .into_iter()
         .map(|(peer, outer)| match inner {

@@ -64,6 +64,9 @@ pub struct HostMedium {
     pub is_plain_direct: bool,
     /// Largest IP packet of that interface in bytes.
     pub plain_mtu: u16,
+    /// Largest outer packet in bytes that SAs of IKE daemons may have by this host's interfaces; 0 where there will be no
+    /// such SAs, or the site says it.
+    pub widest: u16,
     /// The wire side is an interface, where nobody computes UDP checksums as sockets do.
     pub is_wire_direct: bool,
     /// Addresses that may speak to inner senders. None on a TUN interface: the kernel drops packets
@@ -143,8 +146,13 @@ impl Prepared {
             Medium::Host(host) if host.is_plain_direct => host.plain_mtu,
             _ => site.plain.mtu.unwrap_or(0),
         };
+        let widest = match &medium {
+            Medium::Host(host) => host.widest,
+            Medium::Bare => 0,
+        };
         let interfaces = site.xfrm_interfaces();
         let of_interfaces = interfaces.iter().filter_map(|interface| interface.mtu).max();
+        let largest = largest.max(widest);
         let largest =
             largest.max(wire_mtu).max(plain).max(of_interfaces.unwrap_or(0)).max(LEAST_PACKET);
         let more = interfaces.len() as u32 * FRAMES_PER_INTERFACE;
@@ -364,6 +372,11 @@ impl Core {
         self.runtime.wake();
     }
 
+    /// Has workers that sleep look for a new picture.
+    pub(super) fn wake(&self) {
+        self.runtime.wake();
+    }
+
     /// Ends all SAs of the site, as their keys may not be used any more.
     pub fn end_sas(&mut self, why: &'static str) {
         self.state.end_sas(why);
@@ -404,9 +417,16 @@ impl Core {
     pub fn workers_wait(&self) -> impl Fn(u64) -> bool + Send + Sync + 'static {
         let (stats, wake) = (self.stats().to_vec(), self.runtime.waker());
         move |generation| {
-            let begin = Instant::now();
+            let is_seen = || stats.iter().all(|stats| stats.has_seen(generation));
+            // Those that rest count before they are woken. They are woken all the same: packets that wait for the change
+            // go out at once, and what is not used any more is freed.
+            let is_done = is_seen();
             wake();
-            while stats.iter().any(|stats| stats.generation() < generation) {
+            if is_done {
+                return true;
+            }
+            let begin = Instant::now();
+            while !is_seen() {
                 if begin.elapsed() > WORKERS_LIMIT {
                     return false;
                 }

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::xfrm::{
     Answer, Carried, Client, CoverChange, Earlier, Host, Keep, KeepError, Kernel, LARVAL_SECONDS,
-    Moment, Setting, Words,
+    Moment, PathChange, Setting, Words,
 };
 use convoy_host::{News, Sysctl};
 use convoy_io::IoError;
@@ -26,6 +26,7 @@ use super::base::Core;
 use super::helper::Helper;
 use super::interfaces::{self, Interfaces};
 use super::leak_protection::{LeakProtection, PendingChange};
+use super::paths::Paths;
 use super::ports;
 use crate::exit::describe;
 
@@ -86,17 +87,19 @@ pub(super) struct AppliedRequest {
 }
 
 impl Daemons {
-    /// Databases for the daemons of a gateway whose workers run, with what an earlier life left.
+    /// Databases for the daemons of a gateway whose workers run and whose frames have room for packets of so many bytes,
+    /// with what an earlier life left.
     pub(super) fn serve(
         core: &mut Core,
         leaks: &mut LeakProtection,
         keep: Option<Keep>,
         shared: Vec<Steering>,
+        room: u16,
     ) -> anyhow::Result<Self> {
         let kernel = Kernel::new(
             setting(core),
             core.state().published(),
-            Box::new(ThisHost(HostAddresses::new(core.state().site()))),
+            Box::new(ThisHost::of(core.state().site(), room)),
         );
         let mut kernel = kernel.context("cannot get random numbers")?;
         let lost = match keep {
@@ -236,7 +239,8 @@ impl Daemons {
         &mut self,
         site: &Site,
         client: &Client,
-        (socket, helper): (&OwnedFd, &Helper),
+        socket: &OwnedFd,
+        helper: &Helper,
         encap: u32,
     ) -> Result<(), Refusal> {
         if encap != ESP_IN_UDP && encap != 0 {
@@ -252,7 +256,8 @@ impl Daemons {
         }
         if local.port() != site.wire.udp_port {
             let text = format!(
-                "the socket is bound to {local}, but ESP in UDP arrives at port {} (wire.udp_port)",
+                "the socket is bound to {local}, but ESP in UDP arrives at port {0} (wire.udp_port): there is no tunnel \
+                 behind a NAT until the daemon's port is {0} (strongSwan: port_nat_t)",
                 site.wire.udp_port
             );
             tracing::warn!(
@@ -304,6 +309,21 @@ impl Daemons {
             self.missing = interfaces::missing(site).unwrap_or_default();
         }
         self.are_addresses_new |= news.routes || news.links;
+    }
+
+    /// Has SAs follow the routes to their peers.
+    pub(super) fn follow_paths(&mut self, core: &mut Core) {
+        let wire_mtu = core.state().wire_mtu();
+        let changes = self.kernel.follow_paths(core.writer(), wire_mtu);
+        let Some((PathChange { peer, before, now }, others)) = changes.split_first() else {
+            return;
+        };
+        core.wake();
+        let likewise = match others.len() {
+            0 => String::new(),
+            count => format!(" (those to {count} other peers changed, too)"),
+        };
+        tracing::info!("packets to {peer} may have {now} bytes now, not {before}{likewise}");
     }
 
     /// Peers of SAs, some of them if they are many.
@@ -447,11 +467,24 @@ fn refusal(error: IoError) -> Refusal {
 
 /// The network namespace of the calling thread.
 #[derive(Debug)]
-struct ThisHost(HostAddresses);
+struct ThisHost {
+    addresses: HostAddresses,
+    paths: Paths,
+}
+
+impl ThisHost {
+    fn of(site: &Site, room: u16) -> Self {
+        Self { addresses: HostAddresses::new(site), paths: Paths::of(site, room) }
+    }
+}
 
 impl Host for ThisHost {
     fn is_local(&self, address: IpAddr) -> bool {
-        self.0.has(address)
+        self.addresses.has(address)
+    }
+
+    fn mtu_between(&self, source: IpAddr, destination: IpAddr) -> Option<u16> {
+        self.paths.mtu(source, destination)
     }
 
     fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {

@@ -110,16 +110,20 @@ fn present(site: &Site) -> anyhow::Result<BTreeSet<String>> {
     Ok(Network::open()?.links()?.into_iter().map(|link| link.name).collect())
 }
 
-/// Interfaces that are not there any more, in words.
+/// Interfaces that are not there any more, or down, in words.
 ///
 /// # Errors
 /// Fails if the kernel cannot be asked.
 pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
-    let present = present(site)?;
-    let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
-    let gone = names.filter(|name| !present.contains(*name));
-    let say = |name| format!("interface {name} was removed: restart the gateway to make it again");
-    Ok(gone.map(say).collect())
+    let links = Network::open()?.links()?;
+    let say = |name: &String| match links.iter().find(|link| link.name == *name) {
+        None => Some(format!("interface {name} was removed: restart the gateway to make it again")),
+        Some(link) if !link.up => {
+            Some(format!("interface {name} is down, so nothing passes: ip link set {name} up"))
+        }
+        Some(_) => None,
+    };
+    Ok(site.xfrm_interfaces().iter().filter_map(|interface| say(&interface.name)).collect())
 }
 
 /// Tells at a gateway's end what it leaves.
@@ -135,15 +139,15 @@ pub(super) fn tell_left(site: &Site) {
     }
 }
 
-/// Removes those that a gateway left, also such as the site names no more.
+/// Removes those that a gateway left, also such as the site names no more. Their names.
 ///
 /// # Errors
 /// Fails if one cannot be removed.
-pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
+pub(super) fn remove(site: &Site) -> anyhow::Result<Vec<String>> {
     let present = present(site)?;
     let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
     let named = names.filter(|name| present.contains(*name)).cloned();
-    named.chain(unnamed(site)?).try_for_each(|name| remove_one(&name))
+    named.chain(unnamed(site)?).map(|name| remove_one(&name).map(|()| name)).collect()
 }
 
 /// Removes those that an earlier life of this gateway made and the site names no more. What cannot be

@@ -17,6 +17,7 @@ mod metrics;
 mod on_change;
 mod open;
 mod own_networks;
+mod paths;
 mod plan;
 mod port_wait;
 mod ports;
@@ -24,6 +25,7 @@ mod recheck;
 mod rights;
 mod routes;
 mod trace;
+mod tun_state;
 mod unusable;
 mod verdicts;
 mod width;
@@ -59,6 +61,7 @@ use daemons::{AppliedRequest, Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
 use late_ports::LatePorts;
 use leak_protection::LeakProtection;
+use on_change::OnChange;
 use own_networks::OwnNetworks;
 use ports::{Opened, Sides};
 use recheck::Recheck;
@@ -76,7 +79,7 @@ pub use leak_protection::{
 };
 pub use live::Live;
 pub use metrics::Metrics;
-pub use open::{Unprotected, open};
+pub use open::{Opened as OpenedHost, Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
 pub use unusable::{enter_namespace, refuse, unusable, unusable_here};
@@ -89,6 +92,15 @@ use crate::exit::{Stop, describe};
 /// Everything that is wrong with the file.
 pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
     Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
+}
+
+/// Reads what [`open()`] needs of a site file; its errors end the process with exit code 2.
+///
+/// # Errors
+/// Everything that is wrong with that part of the file.
+pub fn load_to_open(path: &Path) -> anyhow::Result<Site> {
+    let site = Site::load_to_open(path);
+    site.map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
 }
 
 /// Reason for the end of SAs that two machines have.
@@ -111,6 +123,8 @@ pub struct Gateway {
     sources: Sources,
     own_networks: OwnNetworks,
     widths: Widths,
+    /// Routes to peers may take packets of another size.
+    paths_recheck: Recheck,
     /// State that IKE daemons made, if they are served.
     daemons: Option<Daemons>,
     /// Keeps what policies of the site, and of daemons, protect from leaving in clear.
@@ -141,6 +155,8 @@ struct Made {
     plan: Plan,
     /// It is gone and cannot be made again.
     lost: Option<String>,
+    /// Fault of the one that is there, in words.
+    trouble: OnChange<Option<String>>,
 }
 
 /// Carries out plans: some of which nothing is taken back, and one that the end of the gateway takes back.
@@ -162,8 +178,9 @@ fn stop_after_failure(core: Core) {
 }
 
 /// Use of a host's interfaces.
-fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
+fn host_medium(site: &Site, sides: &mut Sides) -> anyhow::Result<HostMedium> {
     Ok(HostMedium {
+        widest: paths::widest(site),
         is_plain_direct: sides.plain.is_some(),
         plain_mtu: sides.plain.as_ref().map_or(0, Side::mtu),
         is_wire_direct: sides.wire.is_some(),
@@ -215,7 +232,7 @@ impl Gateway {
         if let Some(missing) = addresses::missing_after_a_while(&site).first() {
             anyhow::bail!("{missing}");
         }
-        let medium = Medium::Host(host_medium(&mut sides)?);
+        let medium = Medium::Host(host_medium(&site, &mut sides)?);
         // Their addresses and routes may be those of others now.
         interfaces::remove_unnamed(&site);
         let mut prepared =
@@ -243,7 +260,7 @@ impl Gateway {
         interface_changes = applied(&[&for_interfaces, &beside], &interface_plan)?;
         // Behind these: an interface that is down takes no routes.
         daemons = match serves_daemons {
-            true => Some(Daemons::serve(&mut core, &mut leaks, keep, shared)?),
+            true => Some(Daemons::serve(&mut core, &mut leaks, keep, shared, widths.room())?),
             false => None,
         };
         let wiring = if serves_daemons { None } else { core.take_wiring() };
@@ -261,6 +278,7 @@ impl Gateway {
             sources: Sources::default(),
             own_networks,
             widths,
+            paths_recheck: Recheck::default(),
             daemons,
             leaks,
             late,
@@ -271,6 +289,7 @@ impl Gateway {
                 device,
                 plan: if beside.changes().is_empty() { interface_plan } else { beside },
                 lost: None,
+                trouble: OnChange::default(),
             },
             interface,
             sockets,
@@ -515,9 +534,11 @@ impl Gateway {
         let look = news.links;
         if look {
             self.addresses.follow(self.core.state().site());
+            self.look_at_interface();
         }
         self.follow_sources(look || news.routes);
         self.follow_own_networks(look || news.routes);
+        self.paths_recheck.note(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
     }
@@ -542,9 +563,26 @@ impl Gateway {
         }
     }
 
+    /// Tells when nothing passes the TUN interface that is there, and when that is put right: what its kernel forgot of
+    /// it meanwhile is as it was.
+    fn look_at_interface(&mut self) {
+        let Some(device) = &self.made.device else { return };
+        let trouble = tun_state::trouble(device);
+        let is_back = trouble.is_none() && self.made.trouble.get().is_some();
+        self.made.trouble.tell(trouble);
+        if is_back && let Err(error) = self.set_up_interface() {
+            tracing::error!("interface {}: {}", self.interface, describe(&error));
+        }
+    }
+
     fn make_interface(&mut self) -> anyhow::Result<()> {
         let Some(device) = &self.made.device else { return Ok(()) };
         device.make_again()?;
+        self.set_up_interface()
+    }
+
+    /// Gives the TUN interface what it has from the start.
+    fn set_up_interface(&mut self) -> anyhow::Result<()> {
         self.made.plan.apply()?.leave();
         self.widths.plain_is_new();
         self.own_networks.look_again();
@@ -647,7 +685,7 @@ impl Gateway {
             self.open_late_port_of(socket)?;
         }
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
-        daemons.steer(self.core.state().site(), client, (socket, &self.helper), encap)
+        daemons.steer(self.core.state().site(), client, socket, &self.helper, encap)
     }
 
     /// Messages for an IKE daemon that begins to listen to these groups.
@@ -706,13 +744,27 @@ impl Gateway {
         told
     }
 
+    /// Has SAs and the TUN interface follow MTUs of interfaces, which may have changed if `look`, and those of routes.
     fn follow_mtus(&mut self, look: bool) -> anyhow::Result<()> {
-        let Some(mtu) = self.widths.news(self.core.state().site(), look)? else { return Ok(()) };
+        let Some(began) = self.paths_recheck.begin() else { return self.follow_own_mtus(look) };
+        self.widths.look_again();
+        let outcome = self.follow_own_mtus(look);
+        if let Some(daemons) = &mut self.daemons {
+            daemons.follow_paths(&mut self.core);
+        }
+        self.paths_recheck.rest(began);
+        outcome
+    }
+
+    /// The same for the site's own SAs.
+    fn follow_own_mtus(&mut self, look: bool) -> anyhow::Result<()> {
         let before = self.core.state().wire_mtu();
+        let site = self.core.state().site();
+        let Some(mtu) = self.widths.news(site, look)? else {
+            // It may be due for another reason.
+            return self.widths.set_plain(site, before);
+        };
         if self.core.set_wire_mtu(mtu)? {
-            if let Some(daemons) = &mut self.daemons {
-                daemons.kernel.set_wire_mtu(self.core.writer(), mtu);
-            }
             tracing::info!("path MTU to the peers changed from {before} to {mtu} bytes");
             self.widths.plain_is_due();
         }
@@ -781,12 +833,14 @@ impl Gateway {
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);
+        let made = self.made.trouble.get().clone();
         let daemons = self.daemons.iter().flat_map(Daemons::troubles);
         let spent = self.core.state().spent();
         let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
         let machine = spent.into_iter().chain(self.deaf.clone());
         let engine = self.core.engine_trouble();
         interfaces
+            .chain(made)
             .chain(self.addresses.troubles())
             .chain(self.own_networks.trouble())
             .chain(self.leaks.troubles())

@@ -1,5 +1,6 @@
 //! Ends leak protection that a gateway left which does not run.
 
+use anyhow::Context as _;
 use convoy_control::site::Site;
 use convoy_host::{HostError, LinkName};
 use convoy_leak_protection::Config;
@@ -19,14 +20,15 @@ impl Unprotected {
     /// [`HostError`](convoy_host::HostError) for an interface name that is none.
     pub fn look(site: &Site) -> anyhow::Result<Self> {
         let config = || Ok::<_, HostError>(configured(site, LinkName::new(site.plain.tun())?));
-        let is_free = convoy_leak_protection::stands(config()?).is_ok_and(|stands| !stands);
+        let is_free =
+            convoy_leak_protection::is_installed(config()?).is_ok_and(|is_installed| !is_installed);
         Ok(Self(if is_free { Some(config()?) } else { None }))
     }
 
     /// Opens what a start has closed that failed before the first packet. What an earlier run closed stays.
     pub fn restore(self) {
         let Some(config) = self.0 else { return };
-        match convoy_leak_protection::take_away(config) {
+        match convoy_leak_protection::remove(config) {
             Ok(true) => tracing::warn!(
                 "the start failed: removed the leak protection that it had installed"
             ),
@@ -40,17 +42,27 @@ impl Unprotected {
     }
 }
 
+/// Things of a gateway that does not run which are gone.
+#[derive(Debug)]
+pub struct Opened {
+    /// True if something was closed: a packet filter, or routes and rules.
+    pub was_closed: bool,
+    /// Interfaces for SAs of daemons, and with them the routes into them.
+    pub interfaces: Vec<String>,
+}
+
 /// Takes away what a gateway that does not run left closed around its interface, or another one, and interfaces for
-/// SAs of daemons. Whether there was a packet filter.
+/// SAs of daemons.
 ///
 /// # Errors
-/// Fails if it cannot.
-pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
+/// Fails if it cannot; the rest is gone all the same.
+pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<Opened> {
     let own = site.plain.tun();
     let tun = LinkName::new(interface.unwrap_or(&own))?;
     let is_its_own = tun.as_str() == own;
-    let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
+    let interfaces = if is_its_own { interfaces::remove(site) } else { Ok(Vec::new()) };
     // Whichever kind of gateway it was.
-    let stood = convoy_leak_protection::take_away(configured(site, tun))?;
-    removed.map(|()| stood)
+    let was_closed =
+        convoy_leak_protection::remove(configured(site, tun)).context("leak protection")?;
+    Ok(Opened { was_closed, interfaces: interfaces? })
 }

@@ -1,17 +1,17 @@
 //! Changes of a gateway to the host: derived from the site file, applied and taken back by
 //! `convoy_host`.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use convoy_control::site::{Association, Finding, Routes, Site, XfrmInterface, least_mtu};
-use convoy_host::{Change, IpNet, LinkName, Network, Plan, Route};
+use convoy_control::site::{Association, Finding, Routes, Site, XfrmInterface};
+use convoy_host::{Change, IpNet, LinkName, Plan, Route};
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_ipsec::suite::AhSuite;
 use convoy_runtime::may_pin;
 use convoy_wire::{IpVersion, Prefix};
 
+use super::paths::routed_mtu;
 use crate::exit::Stop;
 
 /// Smallest MTU of an IPv6 link (RFC 8200 section 5).
@@ -27,19 +27,6 @@ const DAEMONS_ROOM: u16 = 40 + 8 + 8 + 16 + 15 + 2 + 32;
 #[must_use]
 pub fn wire_mtu(site: &Site) -> u16 {
     site.wire.mtu.or_else(|| routed_mtu(site)).unwrap_or(ETHERNET)
-}
-
-/// Largest outer packet in bytes that this host's routes to the peers take; `None` while there are
-/// none.
-pub(super) fn routed_mtu(site: &Site) -> Option<u16> {
-    let mut network = Network::open().ok()?;
-    let peers: BTreeSet<_> =
-        site.outbound.iter().map(|sa| sa.association.endpoints.remote).collect();
-    let on_the_way = peers.into_iter().filter_map(|peer| {
-        let mtu = network.mtu_to(peer).ok()?;
-        Some(u16::try_from(mtu).unwrap_or(u16::MAX).max(least_mtu(peer)))
-    });
-    on_the_way.min()
 }
 
 /// Largest inner packet that fits every outbound SA, whatever daemons bring, in bytes.

@@ -18,9 +18,9 @@ pub(super) struct Protection<'a> {
 }
 
 impl Protection<'_> {
-    /// True if the kernel asks about packets of a way between a near and a far address; none if these are not held.
-    fn mixed(&self, way: PolicyDirection, near: IpAddr, far: IpAddr) -> Option<bool> {
-        self.installed.mixed(way, near, far)
+    /// True if the kernel asks about packets of a way between a local and a remote address; none if these are not held.
+    fn partly_bypassed(&self, way: PolicyDirection, local: IpAddr, remote: IpAddr) -> Option<bool> {
+        self.installed.partly_bypassed(way, local, remote)
     }
 }
 
@@ -114,11 +114,11 @@ impl Packet<'_> {
         if is_own {
             return Ok(Ends { is_own, is_for_host, back: None });
         }
-        // Who answers to it leads back the way that it came. What comes from a far network in clear goes back in clear.
+        // Who answers to it leads back the way that it came. What comes from a remote network in clear goes back in clear.
         let way = came_in(is_for_host);
         let inbound = protection.filter(|it| {
-            let is_outward = || it.mixed(PolicyDirection::Out, from, to).is_some();
-            it.mixed(way, to, from).is_some() && (is_for_host || !is_outward())
+            let is_outward = || it.partly_bypassed(PolicyDirection::Out, from, to).is_some();
+            it.partly_bypassed(way, to, from).is_some() && (is_for_host || !is_outward())
         });
         let mark = inbound
             .and_then(|it| it.config.questions.marks.of_answer(Verdict::Bypass)?.value.into());
@@ -158,10 +158,10 @@ impl Packet<'_> {
             Verdict::Discard => Decision::Discard,
         };
         let judged = |prefixes, decision| Judged { prefixes, decision, dropped: Fate::Discarded };
-        let outward = protection.mixed(PolicyDirection::Out, from, to);
+        let outward = protection.partly_bypassed(PolicyDirection::Out, from, to);
         let way = came_in(ends.is_for_host);
         let inward = protection
-            .mixed(way, to, from)
+            .partly_bypassed(way, to, from)
             .filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
         if let Some(asks) = inward {
             let is_admitted = config.admits(protocol, ports.map(|(_, to)| to));

@@ -1,4 +1,4 @@
-//! Verdicts of the security policy database on packets between mixed prefixes.
+//! Verdicts of the security policy database on packets between partly bypassed prefixes.
 
 use std::borrow::Cow;
 use std::io;
@@ -65,17 +65,17 @@ impl Database<'_> {
     ) -> (Option<PolicyId>, Verdict) {
         let Some(spd) = self.spd else { return (None, Verdict::Discard) };
         let (from, to) = (flow.src_addr(), flow.dst_addr());
-        let (decision, near, far) = match way {
+        let (decision, local, remote) = match way {
             PolicyDirection::Out => (spd.lookup(Direction::Outbound, flow), from, to),
             PolicyDirection::In => (spd.lookup_for(MeantFor::Host, flow), to, from),
             PolicyDirection::Forward => (spd.lookup_for(MeantFor::Others, flow), to, from),
         };
-        let is_held = self.held.holds(way, near, far);
+        let is_held = self.held.holds(way, local, remote);
         let verdict = match decision.map(|decision| decision.action) {
             Some(PolicyAction::Protect { .. }) => Verdict::Protect,
             Some(PolicyAction::Bypass) => Verdict::Bypass,
             Some(PolicyAction::Discard) => Verdict::Discard,
-            // What no policy names is not protected, but between near and far it is held (RFC 4301 section 5.1).
+            // What no policy names is not protected, but between local and remote networks it is held (RFC 4301 section 5.1).
             None if is_held => Verdict::Discard,
             None => Verdict::Bypass,
         };

@@ -11,7 +11,8 @@ use convoy_host::{Applied, Change, LinkName, Network, Plan};
 use convoy_io::xdp;
 
 use super::on_change::OnChange;
-use super::plan::{plain_mtu_with, routed_mtu};
+use super::paths::routed_mtu;
+use super::plan::plain_mtu_with;
 
 /// Follows the MTUs of this host's interfaces.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Widths {
     trouble: OnChange<Option<String>>,
     /// Largest packet that a frame holds, in bytes.
     room: u16,
+    /// The MTU on the way to the peers of which the log said that there is no room.
+    told_wide: Option<u16>,
     /// Change of the TUN interface's MTU since the start.
     plain: Option<Applied>,
     /// Largest inner packet of the SAs that daemons brought, in bytes.
@@ -40,8 +43,21 @@ impl Widths {
         // What SAs begin with was decided before this.
         let is_open = true;
         let links = links()?;
-        let (is_plain_due, trouble, plain, daemons) = (false, OnChange::default(), None, None);
-        Ok(Self { links, is_open, is_plain_due, trouble, room, plain, daemons })
+        Ok(Self {
+            links,
+            is_open,
+            is_plain_due: false,
+            trouble: OnChange::default(),
+            room,
+            told_wide: None,
+            plain: None,
+            daemons: None,
+        })
+    }
+
+    /// Largest packet that a frame holds, in bytes.
+    pub(super) const fn room(&self) -> u16 {
+        self.room
     }
 
     /// Makes the TUN interface fit SAs of daemons that have room for inner packets of so many bytes.
@@ -84,8 +100,8 @@ impl Widths {
             .tell(trouble.map(|words| format!("cannot follow the MTUs of interfaces: {words}")));
     }
 
-    /// Largest outer packet in bytes on the way to the peers, if interfaces have changed their MTUs
-    /// since the last time; `look` says whether they may have.
+    /// Largest outer packet in bytes on the way to the peers of the site's own SAs, if interfaces have changed their
+    /// MTUs since the last time, or routes may have; `look` says whether interfaces may have.
     ///
     /// # Errors
     /// Fails if the kernel cannot be asked; the next call tries again.
@@ -102,7 +118,8 @@ impl Widths {
         // While no route leads to a peer there is nothing to go by.
         let Some(mtu) = routed_mtu(site) else { return Ok(None) };
         self.is_open = false;
-        if mtu > self.room && site.wire.mtu.is_none() {
+        let is_wide = mtu > self.room && site.wire.mtu.is_none();
+        if is_wide && self.told_wide.replace(mtu) != Some(mtu) {
             tracing::warn!(
                 "path MTU to the peers is {mtu} bytes, but the gateway's frames hold {}: restart the gateway \
                  to use all of it",

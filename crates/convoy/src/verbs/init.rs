@@ -15,7 +15,7 @@ use crate::output;
 /// `convoy init`
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Folder to write the two files into; nothing in it is overwritten.
+    /// Folder to write the files into; nothing in it is overwritten.
     #[arg(default_value = ".")]
     pub folder: PathBuf,
     /// Outer address of the left gateway.
@@ -30,10 +30,10 @@ pub struct InitArgs {
     /// Networks behind the right gateway.
     #[arg(long, default_value = "10.2.0.0/24", value_name = "NETWORK", value_delimiter = ',')]
     pub right_net: Vec<Prefix>,
-    /// Name of the left gateway, its file and its state folder.
+    /// Name of the left gateway, and of its file, its keys and its state folder.
     #[arg(long, default_value = "left", value_name = "NAME")]
     pub left_name: String,
-    /// Name of the right gateway, its file and its state folder.
+    /// Name of the right gateway, and of its file, its keys and its state folder.
     #[arg(long, default_value = "right", value_name = "NAME")]
     pub right_name: String,
     /// Size of the AES keys in bits: 128, 192 or 256.
@@ -51,6 +51,7 @@ pub struct InitArgs {
 #[derive(Serialize)]
 struct Report {
     files: Vec<PathBuf>,
+    key_files: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
@@ -66,11 +67,12 @@ pub(crate) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
         udp_encap: !args.native,
         esn: true,
     };
-    let files = pair(&options).and_then(|pair| pair.write(&args.folder)).map_err(|e| match e {
-        InitError::Write { .. } | InitError::Random(_) => e.into(),
-        wrong => Stop::usage(wrong.to_string()),
-    })?;
-    let report = Report { files };
+    let written =
+        pair(&options).and_then(|pair| pair.write(&args.folder)).map_err(|e| match e {
+            InitError::Write { .. } | InitError::Random(_) => e.into(),
+            wrong => Stop::usage(wrong.to_string()),
+        })?;
+    let report = Report { files: written.sites, key_files: written.keys };
     if args.json {
         output::json(&report)?;
     } else {
@@ -82,10 +84,16 @@ pub(crate) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
 fn text(report: &Report) -> String {
     let mut text = String::new();
     for file in &report.files {
-        text += &format!("wrote {}\n", file.display());
+        let [keys, state] = ["keys", "state"].map(|end| file.with_extension(end));
+        text += &format!(
+            "wrote {}, its keys in {}, and an empty state folder {}\n",
+            file.display(),
+            keys.display(),
+            state.display()
+        );
     }
-    text += "\nBoth files hold the keys of both directions: keep one on each gateway, with its state \
-             folder,\nreadable by its owner alone. Next, on each gateway:\n";
+    text += "\nBoth gateways have the same two keys. Take each file with its two folders to its gateway by a safe way,\n\
+             and keep no copies. Next, on each gateway:\n";
     for file in &report.files {
         text += &format!("  convoy check {0} && convoy run {0} --dry-run\n", file.display());
     }

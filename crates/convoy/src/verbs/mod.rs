@@ -8,6 +8,7 @@ pub(crate) mod crypto;
 pub(crate) mod doctor;
 pub(crate) mod enable;
 pub(crate) mod exec;
+pub(crate) mod genkey;
 pub(crate) mod helper;
 pub(crate) mod init;
 pub(crate) mod keys;

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
 use convoy_control::client::{Client, Target};
 use convoy_control::protocol::Request;
 use convoy_host::Netns;
 
 use crate::exit::{Exit, Stop};
-use crate::gateway;
+use crate::gateway::{self, OpenedHost};
 use crate::output;
 
 /// `convoy open`
@@ -24,7 +23,7 @@ pub struct OpenArgs {
 }
 
 pub(crate) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
-    let (site, _) = gateway::load(&args.site)?;
+    let site = gateway::load_to_open(&args.site)?;
     let own = site.plain.tun();
     let interface = args.interface.as_ref().unwrap_or(&own);
     let target = Target::Socket(site.control_socket.clone());
@@ -39,13 +38,28 @@ pub(crate) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     if let Some(namespace) = &site.namespace {
         Netns::open(namespace)?.enter_process()?;
     }
-    let stood = gateway::open(&site, args.interface.as_deref()).context("leak protection")?;
-    output::print(&if stood {
-        format!(
-            "what was protected by way of {interface} is open: packets there take whatever route there is, in clear\n"
-        )
-    } else {
-        format!("nothing was closed around {interface} in this network namespace\n")
-    })?;
+    let opened = gateway::open(&site, args.interface.as_deref())?;
+    output::print(&words(&opened, interface))?;
     Ok(Exit::Ok)
+}
+
+/// Lines about what is gone.
+fn words(opened: &OpenedHost, interface: &str) -> String {
+    let OpenedHost { was_closed, interfaces } = opened;
+    let mut words = String::new();
+    if *was_closed {
+        words += &format!(
+            "what was protected by way of {interface} is open: packets there take whatever route there is, in clear\n"
+        );
+    }
+    if !interfaces.is_empty() {
+        words += &format!(
+            "removed for SAs of IKE daemons, with the routes into them: {}\n",
+            interfaces.join(", ")
+        );
+    }
+    if words.is_empty() {
+        words = format!("nothing was closed around {interface} in this network namespace\n");
+    }
+    words
 }

@@ -1,6 +1,7 @@
 //! Tests that need no gateway and no rights.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::common::{Plan, convoy, text};
@@ -33,6 +34,28 @@ fn help_is_an_answer_and_a_wrong_command_line_is_not() {
     }
 }
 
+/// An error shows the usage of its verb as the help does: what may be left out stands in brackets.
+#[test]
+fn usage_of_an_error_is_that_of_the_help() {
+    for (verb, wrong) in [
+        (&["status"][..], &["left", "--watch", "1", "--jsn"][..]),
+        (&["run"], &["--json", "site.toml"]),
+        (&["keys"], &["left", "--output", "x", "--from-site", "y"]),
+        (&["crypto", "set"], &["--on", "x", "--priority", "7", "left"]),
+        (&[], &["--log", "debug", "rum"]),
+    ] {
+        let usage = |of: &[&str]| {
+            let output = convoy(of);
+            let said = text(&output.stdout) + &text(&output.stderr);
+            let usage = said.lines().find(|line| line.starts_with("Usage: "));
+            usage.unwrap_or_else(|| panic!("{of:?}: {said}")).to_owned()
+        };
+        let (help, error) = ([verb, &["--help"]].concat(), [verb, wrong].concat());
+        assert_eq!(convoy(&error).status.code(), Some(2), "{error:?}");
+        assert_eq!(usage(&error), usage(&help), "{error:?}");
+    }
+}
+
 #[test]
 fn a_gateway_named_after_watch_is_told_its_place() {
     let output = convoy(&["status", "--watch", "left.toml"]);
@@ -52,9 +75,91 @@ fn init_writes_a_pair_that_check_finds_good_and_never_overwrites() {
     // Temporary folders may lie in memory, which is worth a warning.
     let code = checked.status.code();
     assert!(matches!(code, Some(0 | 1)), "{}", text(&checked.stderr));
-    let before = fs::read(&files[0]).unwrap();
+    let read = || {
+        let names = ["left.toml", "left.keys/right-out.key", "right.keys/left-in.key"];
+        names.map(|name| fs::read_to_string(format!("{target}/{name}")).unwrap())
+    };
+    let before = read();
     assert_eq!(convoy(&["init", target]).status.code(), Some(2));
-    assert_eq!(fs::read(&files[0]).unwrap(), before);
+    assert_eq!(read(), before);
+    // Both ends have the key in a file of their own, and the site file has none.
+    let [site, out, inward] = before;
+    assert_eq!((out.len(), &out), (41, &inward));
+    assert!(site.contains("key_file = \"left.keys/right-out.key\""), "{site}");
+    assert!(!site.contains(out.trim_end()) && !site.contains("\nkey = "), "{site}");
+}
+
+#[test]
+fn genkey_writes_private_files_that_a_site_takes_and_never_over_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let key = path("one.key");
+    let output = convoy(&["genkey", &key]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("16 bytes of key and 4 of salt for aes-128-gcm"), "{said}");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o7777, 0o600);
+    let digits = fs::read_to_string(&key).unwrap();
+    assert_eq!(digits.len(), 41);
+    assert!(!said.contains(digits.trim_end()), "{said}");
+    let again = convoy(&["genkey", &key, "--algorithm", "aes-256-gcm"]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("its key may be in use"), "{}", text(&again.stderr));
+    assert_eq!(fs::read_to_string(&key).unwrap(), digits);
+
+    // In the place of the key of a good site file.
+    let site = Plan::simple().write('a', folder.path());
+    let with_keys = fs::read_to_string(&site).unwrap();
+    let (head, rest) = with_keys.split_once("key = \"").unwrap();
+    let (_, rest) = rest.split_once('"').unwrap();
+    fs::write(&site, format!("{head}key_file = \"one.key\"{rest}")).unwrap();
+    let checked = convoy(&["check", site.to_str().unwrap()]);
+    assert!(matches!(checked.status.code(), Some(0 | 1)), "{}", text(&checked.stderr));
+
+    let printed = convoy(&["genkey", "-", "-a", "hmac-sha256-128"]);
+    assert_eq!(text(&printed.stdout).len(), 65, "{}", text(&printed.stderr));
+    assert!(!Path::new("-").exists());
+    let mac = path("mac.key");
+    let report = convoy(&["genkey", &mac, "--algorithm", "sha512", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let wanted = serde_json::json!({
+        "schema": 1, "file": mac, "algorithm": "hmac-sha512-256", "field": "integrity_key_file",
+        "key_bytes": 64, "salt_bytes": 0,
+    });
+    assert_eq!(report, wanted);
+    for (arguments, why) in [
+        (["genkey", "x", "-a", "rot13"], "is no algorithm"),
+        (["genkey", "x", "-a", "aes128-sha256"], "make one for aes-128-cbc, and one for hmac"),
+        (["genkey", "x", "-a", "null"], "null has no key"),
+        (["genkey", "-", "-acbc", "--json"], "--algorithm"),
+        (["genkey", "-", "-asha256", "--json"], "name a file"),
+    ] {
+        let output = convoy(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty() && !Path::new("x").exists());
+    }
+    let nowhere = convoy(&["genkey", &path("none/one.key")]);
+    assert_eq!(nowhere.status.code(), Some(1), "{}", text(&nowhere.stderr));
+}
+
+#[test]
+fn a_site_file_with_keys_that_others_can_read_is_refused_by_all_verbs() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let file = site.to_str().unwrap();
+    for (mode, is_good) in [(0o600, true), (0o640, false), (0o604, false)] {
+        fs::set_permissions(&site, fs::Permissions::from_mode(mode)).unwrap();
+        let verbs: [&[&str]; 3] =
+            [&["check", file], &["run", file, "--dry-run"], &["keys", "--from-site", file]];
+        for arguments in verbs {
+            let output = convoy(arguments);
+            let said = text(&output.stderr);
+            let is_told = said.contains("this file holds keys and is readable by others");
+            assert_eq!(is_told, !is_good, "{arguments:?}: {said}");
+            assert_eq!(output.status.code() == Some(2), !is_good, "{arguments:?}: {said}");
+        }
+    }
 }
 
 #[test]
@@ -130,7 +235,6 @@ fn keys_from_a_site_file_are_what_wireshark_reads() {
     let arguments =
         ["keys", "--from-site", site.to_str().unwrap(), "--output", file.to_str().unwrap()];
     assert!(convoy(&arguments).status.success());
-    use std::os::unix::fs::PermissionsExt;
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(fs::read_to_string(&file).unwrap(), lines);
 
@@ -190,12 +294,12 @@ fn every_broken_site_file_gives_an_error_with_file_line_key_and_help() {
         let broken = good.replacen(right, wrong, 1);
         assert_ne!(broken, good, "{right}");
         let path = folder.path().join(format!("broken-{n}.toml"));
-        fs::write(&path, broken).unwrap();
+        write_private(&path, &broken);
         finds(&path, key);
     }
     let twice = good.clone() + &good[good.find("[[policy]]").unwrap()..];
     let path = folder.path().join("twice.toml");
-    fs::write(&path, twice).unwrap();
+    write_private(&path, &twice);
     finds(&path, "policy");
     let missing = folder.path().join("missing.toml");
     let output = convoy(&["check", missing.to_str().unwrap()]);
@@ -261,6 +365,12 @@ fn what_is_wrong_is_told_once_and_by_its_name() {
         &["replay", site.to_str().unwrap(), "--plain-in", missing.to_str().unwrap()],
     );
     assert!(said.contains("missing.pcap") && said.contains("No such file"), "{said}");
+}
+
+/// Writes a file with keys in it, which nobody else may read.
+fn write_private(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 fn finds(path: &Path, key: &str) {

@@ -35,7 +35,8 @@ case $side in left) n=1; other=right;; right) n=2; other=left;; esac
 until ip link set ${side}0 up 2> /dev/null; do sleep 0.1; done
 ip link set lo up
 ip address add 192.0.2.$n/24 dev ${side}0
-ip link add lan type dummy
+ip link add lan type veth peer name behind
+ip link set behind up
 ip address add 10.$n.0.1/24 dev lan
 ip link set lan up
 sysctl -qw net.ipv4.ip_forward=1

@@ -32,28 +32,33 @@ const KEYS: [[u8; 20]; 2] = [*b"from a to b, secret!", *b"from b to a, secret!"]
 const SPIS: [u32; 2] = [0x1001, 0x1002];
 
 /// Two gateways that keep what they are told in memory.
-struct World {
-    gateways: [Option<Gateway>; 2],
-    lab: Topology,
+pub(crate) struct World {
+    pub(crate) gateways: [Option<Gateway>; 2],
+    pub(crate) lab: Topology,
     disk: TempDir,
     memory: TempDir,
 }
 
 impl World {
     fn start() -> Option<Self> {
+        Self::start_on(&TopologyConfig::default())
+    }
+
+    /// With such links.
+    pub(crate) fn start_on(config: &TopologyConfig) -> Option<Self> {
         if !can_make_namespaces() {
             return None;
         }
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         let disk = tempfile::tempdir().unwrap();
-        let config = TopologyConfig { named: false, ..TopologyConfig::default() };
+        let config = TopologyConfig { named: false, ..config.clone() };
         let lab = Topology::build(&config).unwrap();
         let mut world = Self { gateways: [None, None], lab, disk, memory };
         (0..2).for_each(|side| world.start_gateway(side));
         Some(world)
     }
 
-    fn folder(&self, side: usize) -> PathBuf {
+    pub(crate) fn folder(&self, side: usize) -> PathBuf {
         self.disk.path().join(["a", "b"][side])
     }
 
@@ -109,7 +114,7 @@ impl World {
     }
 
     /// As `ip xfrm` makes a tunnel.
-    fn make_tunnel(&self, side: usize) {
+    pub(crate) fn make_tunnel(&self, side: usize) {
         let (near, far) = (self.site(side), self.site(1 - side));
         let wire = |site: &Site| site.wire_address(Family::V4).to_string();
         let ends = [wire(near), wire(far)];

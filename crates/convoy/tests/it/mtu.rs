@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, ip, site_of, status};
 use crate::direct::complaint;
+use crate::keep::World;
 use convoy_lab::traffic::{Direction, Ping, PingProblem, Rate, UdpPaced, Watch};
-use convoy_lab::{Family, HOST_LINK, Topology, TopologyConfig};
+use convoy_lab::{Family, HOST_LINK, Namespace, Topology, TopologyConfig};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Bytes of an IPv4 header and that of an echo.
@@ -224,6 +225,52 @@ fn an_mtu_beyond_what_xdp_sockets_get_from_the_driver_is_said() {
     wait_for_log(&a, "wire is 3600 bytes now, but the gateway's frames hold 3506");
 }
 
+/// Waits until an interface takes packets of so many bytes.
+fn wait_for_link(gateway: &Gateway, namespace: &Namespace, link: &str, mtu: u32) {
+    let begun = Instant::now();
+    let show = || ip(namespace, &format!("link show {link}"));
+    while !show().contains(&format!(" mtu {mtu} ")) {
+        assert!(begun.elapsed() < PATIENCE, "{mtu}: {}{}", show(), gateway.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn sas_of_daemons_follow_the_routes_to_their_peers() {
+    let config = TopologyConfig { wire_mtu: 9000, lan_mtu: 9000, ..TopologyConfig::default() };
+    let Some(world) = World::start_on(&config) else { return };
+    let sides = [&world.lab.a, &world.lab.b];
+    (0..2).for_each(|side| world.make_tunnel(side));
+    let gateways = || world.gateways.iter().flatten();
+    let follow = |wire: u64, plain: u32| {
+        for ((number, side), gateway) in sides.iter().enumerate().zip(gateways()) {
+            wait_for(&world.folder(number).join("site.toml"), wire, gateway);
+            wait_for_link(gateway, &side.gateway, "convoy0", plain);
+        }
+    };
+    follow(9000, 8946);
+    assert_eq!(largest(&world.lab, 2000), Ok(()));
+    assert_eq!(largest(&world.lab, 9000), Err(8946));
+    // What the operator says of a route counts, without an interface that changes.
+    let on_routes = |change: &str| {
+        for (near, far) in [(sides[0], sides[1]), (sides[1], sides[0])] {
+            ip(
+                &near.gateway,
+                &format!("route {change}")
+                    .replace("PEER", &far.wire_address(Family::V4).to_string()),
+            );
+        }
+    };
+    on_routes("add PEER/32 dev wire mtu 1300");
+    follow(1300, 1246);
+    assert_eq!(largest(&world.lab, 1300), Err(1246));
+    on_routes("del PEER/32");
+    follow(9000, 8946);
+    sides.iter().for_each(|side| drop(ip(&side.gateway, "link set wire mtu 1400")));
+    follow(1400, 1346);
+    assert_eq!(largest(&world.lab, 1346), Ok(()));
+}
+
 /// A TUN interface that cannot be widened now can be later.
 #[test]
 fn the_tun_interface_follows_as_soon_as_it_can() {
@@ -240,13 +287,7 @@ fn the_tun_interface_follows_as_soon_as_it_can() {
         ip(&lab.a.gateway, &format!("link set {from} name {to}"));
         ip(&lab.a.gateway, &format!("link set {to} up"));
     };
-    let wait_for_tun = |mtu: u32| {
-        let begun = Instant::now();
-        while !ip(&lab.a.gateway, "link show tun0").contains(&format!(" mtu {mtu} ")) {
-            assert!(begun.elapsed() < PATIENCE, "{mtu}\n{}", a.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
+    let wait_for_tun = |mtu| wait_for_link(&a, &lab.a.gateway, "tun0", mtu);
     wait_for_tun(1446);
     rename("tun0", "aside");
     ip(&lab.a.gateway, "link set wire mtu 1400");

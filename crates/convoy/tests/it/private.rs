@@ -110,8 +110,9 @@ fn waits_to_print(process: u32) -> bool {
     of("syscall").starts_with(&format!("{} ", libc::SYS_write))
 }
 
-const VERBS: [&[&str]; 16] = [
+const VERBS: [&[&str]; 17] = [
     &["init", "new"],
+    &["genkey", "new.key"],
     &["check", "a.toml"],
     &["run", "a.toml", "--dry-run"],
     &["status", "a.toml"],

@@ -174,11 +174,11 @@ fn everything_is_applied_and_taken_back() {
         let to: IpAddr = "192.0.2.9".parse().unwrap();
         let found = network.route_to(to, None).unwrap();
         assert_eq!((found.link.as_str(), found.local), ("va", false));
-        assert_eq!(network.mtu_to(to).unwrap(), 1300);
+        assert_eq!(network.mtu_to(to, RouteBy::default()).unwrap(), 1300);
         assert_eq!(found.source, Some("198.51.100.1".parse().unwrap()));
         let to: IpAddr = "2001:db8:2::9".parse().unwrap();
         assert_eq!(network.route_to(to, None).unwrap().link_index, link.index);
-        assert_eq!(network.mtu_to(to).unwrap(), 1400);
+        assert_eq!(network.mtu_to(to, RouteBy::default()).unwrap(), 1400);
         assert!(network.route_to("198.51.100.1".parse().unwrap(), None).unwrap().local);
         let tables = |r: &&RouteEntry| r.to == net("192.0.2.0/24") && r.metric == 50;
         assert_eq!(network.routes().unwrap().iter().filter(tables).count(), 2);
@@ -211,8 +211,12 @@ fn of_several_next_hops_the_narrowest_counts() {
             let done = std::process::Command::new("ip").args(words.split(' ')).status().unwrap();
             assert!(done.success(), "ip {words}");
             let mut network = Network::open().unwrap();
-            assert_eq!(network.mtu_to(to.parse().unwrap()).unwrap(), 1400, "{to}");
-            network.mtu_to("192.0.2.8".parse().unwrap()).unwrap_err();
+            assert_eq!(
+                network.mtu_to(to.parse().unwrap(), RouteBy::default()).unwrap(),
+                1400,
+                "{to}"
+            );
+            network.mtu_to("192.0.2.8".parse().unwrap(), RouteBy::default()).unwrap_err();
         }
     });
 }

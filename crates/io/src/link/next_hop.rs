@@ -314,8 +314,8 @@ impl NextHops {
         self.table.mtu
     }
 
-    /// Answer of the table for `packet`; `None` if it is no IP packet. A packet whose source no router
-    /// may forward goes nowhere.
+    /// Answer of the table for `packet`; `None` if it is no IP packet. One that no router may forward goes
+    /// nowhere.
     #[inline]
     pub(crate) fn resolve(&mut self, packet: &[u8]) -> Option<Found> {
         let destination = destination(packet)?;
@@ -350,19 +350,27 @@ pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// True if the source of an IP packet is one that no router forwards: this network, loopback,
-/// multicast or broadcast (RFC 1812 section 5.3.7); over IPv6 the unspecified, loopback, multicast and
-/// link-local addresses (RFC 4291 sections 2.5.2 to 2.7).
+/// True if no router forwards an IP packet from its source or to its destination: this network, loopback,
+/// reserved addresses and that of all hosts, as a source also a group (RFC 1812 section 5.3.7); over IPv6 the
+/// unspecified, loopback and link-local addresses, as a source also a group (RFC 4291 sections 2.5.2 to 2.7).
 #[inline]
 fn is_martian(packet: &[u8]) -> bool {
     if byte(packet, 0) >> 4 == 4 {
-        return matches!(byte(packet, 12), 0 | 127 | 224..);
+        // Groups are destinations, and so is the broadcast address, of which the table knows.
+        return matches!(byte(packet, 12), 0 | 127 | 224..)
+            || matches!(byte(packet, 16), 0 | 127 | 240..);
     }
-    let source = packet.get(8..).and_then(|rest| rest.first_chunk::<16>());
-    source.is_none_or(|source| {
-        let source = Ipv6Addr::from(*source);
-        source.to_bits() <= 1 || source.is_multicast() || source.is_unicast_link_local()
-    })
+    let (Some(source), Some(destination)) = (v6_at(packet, 8), v6_at(packet, 24)) else {
+        return true;
+    };
+    let is_of_link = |it: Ipv6Addr| it.to_bits() <= 1 || it.is_unicast_link_local();
+    is_of_link(source) || source.is_multicast() || is_of_link(destination)
+}
+
+/// The IPv6 address at an offset.
+#[inline]
+fn v6_at(packet: &[u8], at: usize) -> Option<Ipv6Addr> {
+    packet.get(at..)?.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes))
 }
 
 #[inline]
@@ -413,22 +421,32 @@ mod tests {
         let table = Table::new([1; 6], 1500, &routes, &[(ip("10.1.0.255"), [0xff; 6])]);
         assert_eq!(table.find(ip("10.1.0.255")), Found::NotForwardable);
         assert_eq!(table.find(ip("255.255.255.255")), Found::NotForwardable);
-        let v4 = |source: [u8; 4]| {
+        let between = |source: [u8; 4], destination: [u8; 4]| {
             let mut packet = vec![0x45; 20];
             packet[12..16].copy_from_slice(&source);
+            packet[16..].copy_from_slice(&destination);
             packet
         };
+        let v4 = |source| between(source, [10, 1, 0, 2]);
         for source in [[0, 0, 0, 1], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4]] {
             assert!(is_martian(&v4(source)), "{source:?}");
         }
         assert!(
             [[1, 1, 1, 1], [126, 0, 0, 1], [223, 255, 0, 1]].iter().all(|s| !is_martian(&v4(*s)))
         );
-        let v6 = |source: &str| {
+        let to_v4 = |destination| is_martian(&between([10, 1, 0, 3], destination));
+        assert!([[0, 0, 0, 1], [127, 0, 0, 1], [240, 0, 0, 1]].into_iter().all(to_v4));
+        assert!(![[1, 1, 1, 1], [223, 1, 1, 1], [224, 0, 0, 5]].into_iter().any(to_v4));
+        let between = |source: &str, destination: &str| {
             let mut packet = vec![0x60; 40];
             packet[8..24].copy_from_slice(&source.parse::<Ipv6Addr>().unwrap().octets());
+            packet[24..].copy_from_slice(&destination.parse::<Ipv6Addr>().unwrap().octets());
             packet
         };
+        let v6 = |source| between(source, "2001:db8::2");
+        let to_v6 = |destination: &&str| is_martian(&between("2001:db8::3", destination));
+        assert!(["::", "::1", "fe80::1"].iter().all(to_v6));
+        assert!(!["::2", "2001:db8::1", "ff02::1"].iter().any(to_v6));
         assert!(["::", "::1", "fe80::1", "febf::1", "ff02::1"].iter().all(|s| is_martian(&v6(s))));
         assert!(["::2", "fec0::1", "2001:db8::1"].iter().all(|s| !is_martian(&v6(s))));
     }

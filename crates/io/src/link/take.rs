@@ -40,8 +40,9 @@ pub struct Take {
 pub enum What {
     /// Plain side: what this host would have to forward, that is, everything but packets to these
     /// addresses, link-local and multicast ones (and with them Neighbour Discovery), and packets from
-    /// sources that no router forwards (RFC 1812 section 5.3.7): these addresses, loopback, multicast
-    /// and broadcast ones, over IPv6 the unspecified and link-local ones. The kernel drops those.
+    /// sources and over IPv4 to destinations that no router forwards (RFC 1812 section 5.3.7): these
+    /// addresses, loopback, multicast and broadcast ones, over IPv6 the unspecified and link-local ones.
+    /// The kernel drops those.
     Forwarded {
         /// The host's own addresses, at most 64 of each IP version.
         except: Vec<IpAddr>,
@@ -141,6 +142,7 @@ fn forwarded_v4(program: &mut Program, except: &[Ipv4Addr]) {
     }
     for network in [0, 127] {
         program.check(V4_SRC, Width::One, Test::Equal(network), Goto::Leave, Goto::Next);
+        program.check(V4_DST, Width::One, Test::Equal(network), Goto::Leave, Goto::Next);
     }
     // Multicast, reserved and broadcast addresses.
     program.check(V4_SRC, Width::One, Test::AtLeast(224), Goto::Leave, Goto::Next);
@@ -312,7 +314,7 @@ mod tests {
         let plain = plain();
         assert!(takes(&plain, &v4([10, 2, 0, 2], 6, &[0; 20])));
         assert!(takes(&plain, &v6("2001:db8:2::2", 58, &[128, 0])));
-        for own in [[10, 1, 0, 1], [224, 0, 0, 1], [255; 4]] {
+        for own in [[10, 1, 0, 1], [0, 0, 0, 5], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4]] {
             assert!(!takes(&plain, &v4(own, 6, &[0; 20])), "{own:?}");
         }
         for own in ["2001:db8:1::1", "fe80::1", "febf::1", "ff02::1"] {

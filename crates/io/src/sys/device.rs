@@ -70,14 +70,19 @@ pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &mut DeviceName) -> io::Resul
     Ok(())
 }
 
-/// True if `fd` is a queue of a TUN device: not any more when that was removed.
-pub(crate) fn is_tun_queue(fd: BorrowedFd<'_>) -> bool {
+/// The name that the TUN device has now of which `fd` is a queue. `EBADFD` when that was removed.
+pub(crate) fn tun_name(fd: BorrowedFd<'_>) -> io::Result<DeviceName> {
     let none = DeviceName([0; libc::IFNAMSIZ]);
     let mut request = Request::new(&none, [0; 2]);
     // SAFETY: TUNGETIFF writes one `struct ifreq`, which `Request` has the size and layout of and which lives
     // through the call.
-    let outcome = check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) });
-    !outcome.is_err_and(|error| error.raw_os_error() == Some(libc::EBADFD))
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    Ok(DeviceName(request.name))
+}
+
+/// True if `fd` is a queue of a TUN device: not any more when that was removed.
+pub(crate) fn is_tun_queue(fd: BorrowedFd<'_>) -> bool {
+    !tun_name(fd).is_err_and(|error| error.raw_os_error() == Some(libc::EBADFD))
 }
 
 /// Has the kernel choose the index of a device that is made of `fd`, which is no queue: what was one has its number as a

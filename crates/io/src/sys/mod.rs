@@ -25,7 +25,7 @@ pub(crate) use bpf::{
 pub(crate) use device::tun_detach;
 pub(crate) use device::{
     DeviceName, effective_user, is_tun_queue, rx_queues, set_queue_len, tun_any_index, tun_attach,
-    tun_set_header_len, tun_set_offload, tun_set_owner, tun_set_persist,
+    tun_name, tun_set_header_len, tun_set_offload, tun_set_owner, tun_set_persist,
 };
 pub(crate) use landlock::{
     Handled, landlock_allow_path, landlock_allow_port, landlock_ruleset, landlock_try,

@@ -36,6 +36,13 @@ impl Device {
         self.name.as_str()
     }
 
+    /// The name that it has now; none if it was removed.
+    #[must_use]
+    pub fn name_now(&self) -> Option<String> {
+        let queue = self.queues.first()?;
+        sys::tun_name(queue.as_fd()).ok().map(|name| name.as_str().to_owned())
+    }
+
     /// True if it was removed.
     #[must_use]
     pub fn is_gone(&self) -> bool {
@@ -89,9 +96,11 @@ mod tests {
                 let mut ports = open(&config).unwrap();
                 let device = Device::of(&ports, config).unwrap();
                 assert!(!device.is_gone());
+                assert_eq!(device.name_now().as_deref(), Some("gone0"));
                 for _ in 0..2 {
                     remove("gone0");
                     assert!(device.is_gone());
+                    assert_eq!(device.name_now(), None);
                     let waits = ports.iter_mut().map(|port| port.rx(&mut pool, &mut burst));
                     assert_eq!(waits.map(Result::unwrap).sum::<usize>(), 0);
                     device.make_again().unwrap();

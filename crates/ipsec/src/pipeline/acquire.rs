@@ -56,6 +56,8 @@ struct Wanted {
     frames: usize,
     /// Time at which its SA was last asked for.
     asked: Option<Now>,
+    /// True if all that waited for it went on: it came. When it is missing again, it is asked for at once.
+    came: bool,
     /// Not yet told.
     owed: bool,
 }
@@ -107,7 +109,9 @@ impl Acquire {
         let free = FRAMES.saturating_sub(self.held.len());
         let of_number = self.wanted.iter().filter(|wanted| wanted.need.reqid == need.reqid);
         let has_share = of_number.map(|wanted| wanted.frames).sum::<usize>() < free;
-        let Some(wanted) = self.want(need, packet.info.flow, now) else {
+        // What waits on did not find it in the present snapshot either.
+        let has_waited = since != now;
+        let Some(wanted) = self.want(need, packet.info.flow, now, has_waited) else {
             return bin.drop(packet.frame, DropReason::AcquireFull);
         };
         if !has_share || wanted.frames >= FRAMES_EACH {
@@ -119,10 +123,19 @@ impl Acquire {
     }
 
     /// The entry of an SA that is waited for; makes one, or asks anew, where there is need and room.
-    fn want(&mut self, need: Need, flow: FlowKey, now: Now) -> Option<&mut Wanted> {
+    fn want(
+        &mut self,
+        need: Need,
+        flow: FlowKey,
+        now: Now,
+        has_waited: bool,
+    ) -> Option<&mut Wanted> {
         let known = self.wanted.iter().position(|wanted| wanted.need == need);
         let at = known.or_else(|| self.place(need, flow, now))?;
         let wanted = self.wanted.get_mut(at)?;
+        if core::mem::take(&mut wanted.came) && !has_waited {
+            wanted.asked = None;
+        }
         if !wanted.owed && wanted.may_ask(now) {
             (wanted.owed, wanted.flow, wanted.asked) = (true, flow, Some(now));
             self.owed += 1;
@@ -144,7 +157,7 @@ impl Acquire {
         if of_number >= SAS.saturating_sub(busy) {
             return None;
         }
-        let fresh = Wanted { need, flow, frames: 0, asked: None, owed: false };
+        let fresh = Wanted { need, flow, frames: 0, asked: None, came: false, owed: false };
         if let Some(at) = idle {
             *self.wanted.get_mut(at)? = fresh;
             return Some(at);
@@ -169,7 +182,10 @@ impl Acquire {
         while self.again > 0 && into.len() < into.capacity() {
             let Some(held) = self.held.pop_front_if(|held| held.since == since) else { break };
             self.again -= 1;
-            self.forget(held.need);
+            if let Some(wanted) = self.forget(held.need) {
+                // Until one of them waits again.
+                wanted.came = wanted.frames == 0;
+            }
             into.push(held.packet);
         }
         Some(since)
@@ -194,10 +210,10 @@ impl Acquire {
         self.owed = 0;
     }
 
-    fn forget(&mut self, need: Need) {
-        if let Some(wanted) = self.wanted.iter_mut().find(|wanted| wanted.need == need) {
-            wanted.frames -= 1;
-        }
+    fn forget(&mut self, need: Need) -> Option<&mut Wanted> {
+        let wanted = self.wanted.iter_mut().find(|wanted| wanted.need == need)?;
+        wanted.frames -= 1;
+        Some(wanted)
     }
 
     /// True if there is something to tell.

@@ -161,6 +161,12 @@ impl<O: Observer> Outbound<O> {
         self.engine.rests();
     }
 
+    /// Has the next burst meet the newest picture, whoever publishes another one meanwhile: to be called when
+    /// the worker works again after a rest on which others count.
+    pub fn rises(&mut self) {
+        self.reader.wait_for_next();
+    }
+
     /// Of the packets in flight, those that the engine wakes the worker for. 0 while polling it is of use.
     #[must_use]
     pub fn with_engine(&self) -> usize {

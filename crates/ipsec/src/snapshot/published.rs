@@ -52,7 +52,7 @@ impl Published {
     /// A reader for one worker.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> Reader {
-        Reader { published: self.clone(), seen: NEVER, snapshot: Arc::default() }
+        Reader { published: self.clone(), seen: NEVER, waits: true, snapshot: Arc::default() }
     }
 }
 
@@ -147,15 +147,17 @@ impl DerefMut for Draft<'_> {
 pub struct Reader {
     published: Arc<Published>,
     seen: u64,
+    /// True if the next picture is waited for.
+    waits: bool,
     snapshot: Arc<Snapshot>,
 }
 
 impl Reader {
     /// Takes a newer picture if there is one; returns the one it replaced.
     ///
-    /// Waits for the first picture only, without which every packet would be dropped. Later ones
-    /// never make it wait: while another thread holds the lock, the old picture stays until the next
-    /// look.
+    /// Waits for the first picture, without which every packet would be dropped, and for that after [a
+    /// rest](Self::wait_for_next). Other ones never make it wait: while another thread holds the lock, the
+    /// old picture stays until the next look.
     #[inline]
     pub fn refresh(&mut self) -> Option<Arc<Snapshot>> {
         if !self.is_behind() {
@@ -165,14 +167,20 @@ impl Reader {
         let current = match current.try_lock() {
             Ok(current) => current,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if self.seen == NEVER => {
+            Err(TryLockError::WouldBlock) if self.waits => {
                 current.lock().unwrap_or_else(PoisonError::into_inner)
             }
             Err(TryLockError::WouldBlock) => return None,
         };
         // Read again inside the lock, so that it is the number of this very picture.
         self.seen = self.published.generation.load(Ordering::Acquire);
+        self.waits = false;
         Some(core::mem::replace(&mut self.snapshot, current.clone()))
+    }
+
+    /// Has the next look wait for a newer picture, if there is one: who published it counts on that.
+    pub fn wait_for_next(&mut self) {
+        self.waits = true;
     }
 
     /// True if there is a newer picture than the one taken last.

@@ -130,6 +130,33 @@ fn packets_that_waited_too_long_are_dropped_and_the_next_ask_again() {
     pair.assert_no_leak();
 }
 
+/// As when a daemon ends what it has just made, or a peer does.
+#[test]
+fn an_sa_that_came_and_went_is_asked_for_at_once() {
+    let mut pair = without_sa(everything());
+    pair.protect(&[packet(0, 0), packet(0, 1)]);
+    assert_eq!(asked(&mut pair), [1]);
+    // A snapshot that does not bring it.
+    publish(&mut pair, everything(), &[]);
+    pair.now.0 += 1;
+    pair.protect(&[packet(0, 2)]);
+    assert_eq!(asked(&mut pair), [], "it is still waited for");
+    let sa = pair.out.clone();
+    publish(&mut pair, everything(), &[(0, sa)]);
+    pair.now.0 += 1;
+    let (wire, _) = pair.protect(&[]);
+    assert_eq!(pair.open(&wire), [0, 1, 2].map(|n| packet(0, n)));
+    publish(&mut pair, everything(), &[]);
+    pair.now.0 += 1;
+    for number in 3..6 {
+        pair.protect(&[packet(0, number)]);
+    }
+    assert_eq!(asked(&mut pair), [1], "once again");
+    pair.tick(5);
+    assert_eq!(pair.refused(DropReason::AcquireTimeout), 3);
+    pair.assert_no_leak();
+}
+
 #[test]
 fn each_policy_and_all_together_hold_only_so_many() {
     let mut pair = without_sa(networks(100));

@@ -45,12 +45,15 @@ fn rules(
     let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str()), by(MetaKey::Iifname, "lo")];
     rules.extend(passes);
     if asking.is_some() {
-        rules.extend(sides(config.leads, way).map(|Prefixes { near, far, mixed }| {
-            [between(far, near), mixed.lacks_source(), stop()].concat()
-        }));
+        rules.extend(sides(config.leads, way).map(
+            |Prefixes { local, remote, partly_bypassed }| {
+                [between(remote, local), partly_bypassed.lacks_source(), stop()].concat()
+            },
+        ));
         rules.extend(answered(answers));
     }
-    rules
-        .extend(sides(config.leads, way).map(|Prefixes { near, far, .. }| drop_between(far, near)));
+    rules.extend(
+        sides(config.leads, way).map(|Prefixes { local, remote, .. }| drop_between(remote, local)),
+    );
     rules
 }

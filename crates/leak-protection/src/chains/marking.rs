@@ -11,7 +11,7 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 use super::{
     discarded, neighbours, outbound,
     parts::{Chain, between, by, either_way, sides},
-    questions::{CAME_IN, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
+    questions::{CAME_IN, FROM_LOCAL, KEEPS, ask, kept, pass, remembered},
     quoting, rewritten,
 };
 use crate::{
@@ -55,8 +55,9 @@ fn forwards(
         vec![meta(MetaKey::Iifname), compare(Operator::NotEqual, name(config.tun.as_str()))];
     let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();
     rules.extend(sides(config.leads, PolicyDirection::Out).map(
-        |Prefixes { near, far, .. }| {
-            [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
+        |Prefixes { local, remote, .. }| {
+            [protected.clone(), between(local, remote), marks.protect_forwarded().into_mark()]
+                .concat()
         },
     ));
     rules.extend(rewriting.map(|_| {
@@ -65,7 +66,7 @@ fn forwards(
     rules
 }
 
-/// Takes the bits away that others gave packets between near and far. Packets of others keep theirs.
+/// Takes the bits away that others gave packets between local and remote networks. Packets of others keep theirs.
 fn none_yet(config: &Config) -> impl Iterator<Item = Vec<Expression>> {
     let none = config.questions.marks.none();
     either_way(config.leads)
@@ -86,9 +87,9 @@ fn arrives(
     if config.leads == Lead::ByMark {
         // Nobody is asked: what a bridge passes on takes no notice of marks, and goes on.
         let sides =
-            sides(config.leads, PolicyDirection::Out).filter(|prefixes| !prefixes.near.is_v4);
-        rules.extend(sides.map(|Prefixes { near, far, .. }| {
-            [is_neighbour_discovery(), between(near, far), protect(config), pass()].concat()
+            sides(config.leads, PolicyDirection::Out).filter(|prefixes| !prefixes.local.is_v4);
+        rules.extend(sides.map(|Prefixes { local, remote, .. }| {
+            [is_neighbour_discovery(), between(local, remote), protect(config), pass()].concat()
         }));
     }
     rules.push(neighbours::of_link());
@@ -100,18 +101,18 @@ fn arrives(
         let is_in_clear = compare(Operator::NotEqual, name(config.tun.as_str()));
         rules.push(vec![meta(MetaKey::Iifname), is_in_clear, jump(CAME_IN)]);
     }
-    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Out) {
+    for Prefixes { local, remote, partly_bypassed } in sides(config.leads, PolicyDirection::Out) {
         let whole = match (asking, config.leads) {
             (None, _) => Vec::new(),
-            (Some(_), Lead::ByMark) => mixed.lacks_destination(),
+            (Some(_), Lead::ByMark) => partly_bypassed.lacks_destination(),
             // Without an answer only routes lead it.
             (Some(_), Lead::ByDestination) => {
-                [mixed.lacks_source(), mixed.lacks_destination()].concat()
+                [partly_bypassed.lacks_source(), partly_bypassed.lacks_destination()].concat()
             }
         };
-        rules.push([between(near, far), whole, protect(config), pass()].concat());
+        rules.push([between(local, remote), whole, protect(config), pass()].concat());
         if asking.is_some() {
-            rules.push([between(near, far), vec![jump(FROM_NEAR)]].concat());
+            rules.push([between(local, remote), vec![jump(FROM_LOCAL)]].concat());
         }
     }
     rules.extend(rewriting.map(|_| rewritten::led()));
@@ -132,9 +133,9 @@ fn sends(
     rules.extend([by(MetaKey::Oifname, "lo"), neighbours::leaving()]);
     rules.extend(none_yet(config));
     rules.extend(asking.into_iter().flat_map(|_| quoting::passed()));
-    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Out) {
-        let outward = between(near, far);
-        let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };
+    for Prefixes { local, remote, partly_bypassed } in sides(config.leads, PolicyDirection::Out) {
+        let outward = between(local, remote);
+        let whole = if asking.is_some() { partly_bypassed.lacks_destination() } else { Vec::new() };
         rules.push([outward.clone(), whole, protect(config), pass()].concat());
         if let Some(asking) = asking {
             rules.extend(remembered(asking).map(|rule| [outward.clone(), rule].concat()));

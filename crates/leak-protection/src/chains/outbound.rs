@@ -29,7 +29,7 @@ use crate::{
 const ROOT: u32 = 0;
 
 /// The chains: policies speak of sources as they were sent, so the first lies ahead of all that changes them. The
-/// second lies behind that, for what source NAT made a packet from near.
+/// second lies behind that, for what source NAT made a packet from a local network.
 pub(super) fn chains(
     config: &Config,
     asking: Option<&Asking>,
@@ -62,25 +62,25 @@ fn rules(
     if let Some(asking) = asking {
         let marks = asking.marks;
         let protected = [marks.noted(Noted::Protect), marks.protect_forwarded()];
-        for (bits, Prefixes { near, far, .. }) in
+        for (bits, Prefixes { local, remote, .. }) in
             protected.into_iter().flat_map(|bits| sides().map(move |it| (bits, it)))
         {
-            rules.push([bits.in_mark(), between(near, far), stop()].concat());
+            rules.push([bits.in_mark(), between(local, remote), stop()].concat());
         }
-        rules.extend(sides().map(|Prefixes { near, far, mixed }| {
-            [between(near, far), mixed.lacks_destination(), stop()].concat()
+        rules.extend(sides().map(|Prefixes { local, remote, partly_bypassed }| {
+            [between(local, remote), partly_bypassed.lacks_destination(), stop()].concat()
         }));
         if is_behind_nat {
             // Another source is another question, also of what nobody asked about by the one before.
-            rules.extend(sides().map(|Prefixes { near, far, .. }| {
+            rules.extend(sides().map(|Prefixes { local, remote, .. }| {
                 let asked = vec![ask(asking, Kind::Sent)];
-                [between(near, far), is_with(SOURCE_NAT), asked].concat()
+                [between(local, remote), is_with(SOURCE_NAT), asked].concat()
             }));
         }
         // Packets of no flow, as an ICMP error about an unknown one, have no other source either.
         rules.extend(answered(&[marks.noted(Noted::Bypass)]));
     }
-    rules.extend(sides().map(|Prefixes { near, far, .. }| drop_between(near, far)));
+    rules.extend(sides().map(|Prefixes { local, remote, .. }| drop_between(local, remote)));
     rules
 }
 

@@ -49,7 +49,7 @@ pub(super) fn is_of_this_host() -> Vec<Expression> {
     vec![meta(MetaKey::Iif), equal(0_u32.to_ne_bytes().to_vec())]
 }
 
-/// Near, far and mixed prefixes of one way, of IPv4 and of IPv6. Policies of a site alone mean all ways.
+/// Local, remote and partly bypassed prefixes of one way, of IPv4 and of IPv6. Policies of a site alone mean all ways.
 pub(super) fn sides(
     leads: Lead,
     way: PolicyDirection,
@@ -58,7 +58,7 @@ pub(super) fn sides(
     SETS.of(way).both().into_iter().map(|(_, prefixes)| *prefixes)
 }
 
-/// Near, far and mixed prefixes of all ways that have some of their own.
+/// Local, remote and partly bypassed prefixes of all ways that have some of their own.
 pub(super) fn all_sides(leads: Lead) -> impl Iterator<Item = Prefixes<AddressSet>> {
     let ways =
         if leads == Lead::ByMark { &PolicyDirection::ALL[..] } else { &[PolicyDirection::Out] };
@@ -70,15 +70,16 @@ pub(super) fn between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
     [from.of_version(), from.has_source(), to.has_destination()].concat()
 }
 
-/// Goes on if the packet goes between near and far, either way.
+/// Goes on if the packet goes between local and remote networks, either way.
 pub(super) fn either_way(leads: Lead) -> impl Iterator<Item = Vec<Expression>> {
-    all_sides(leads).flat_map(|Prefixes { near, far, .. }| [between(near, far), between(far, near)])
+    all_sides(leads)
+        .flat_map(|Prefixes { local, remote, .. }| [between(local, remote), between(remote, local)])
 }
 
 /// True if a rule of a table that asks drops what has no answer.
 pub(crate) fn drops_unanswered(rule: &[Expression]) -> bool {
-    all_sides(Lead::ByMark).any(|Prefixes { near, far, .. }| {
-        rule == drop_between(near, far) || rule == drop_between(far, near)
+    all_sides(Lead::ByMark).any(|Prefixes { local, remote, .. }| {
+        rule == drop_between(local, remote) || rule == drop_between(remote, local)
     })
 }
 

@@ -1,4 +1,4 @@
-//! The chains that ask the gateway about packets between mixed prefixes, where what a policy protects and what one
+//! The chains that ask the gateway about packets between partly bypassed prefixes, where what a policy protects and what one
 //! bypasses differ in more than prefixes. The kernel keeps answers in marks of flows (conntrack), for each direction
 //! and for one epoch of policies.
 
@@ -34,7 +34,7 @@ pub(super) const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, Flow
 /// Chains that know the epoch.
 pub(crate) const RECALL: &str = "recall";
 pub(crate) const KEEP: &str = "keep";
-pub(super) const FROM_NEAR: &str = "from-near";
+pub(super) const FROM_LOCAL: &str = "from-near";
 pub(super) const CAME_IN: &str = "came-in";
 const FROM_FAR: &str = "from-far";
 
@@ -43,7 +43,7 @@ pub(super) fn chains(config: &Config, asking: &Asking) -> Vec<Chain> {
     vec![
         chain(RECALL, Place::Jumps, recall(asking)),
         chain(KEEP, Place::Jumps, keep(asking)),
-        chain(FROM_NEAR, Place::Jumps, from_near(config, asking)),
+        chain(FROM_LOCAL, Place::Jumps, from_near(config, asking)),
         chain(FROM_FAR, Place::Jumps, from_far(config, asking)),
         chain(CAME_IN, Place::Jumps, came_in(config)),
         quoting::chain(asking),
@@ -105,7 +105,7 @@ fn keep(asking: &Asking) -> Vec<Vec<Expression>> {
     rules
 }
 
-/// Has flows remember what was just answered about packets between near and far.
+/// Has flows remember what was just answered about packets between local and remote networks.
 pub(super) fn kept(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     let fresh = asking.marks.fresh(true).in_mark();
     either_way(config.leads)
@@ -119,7 +119,7 @@ pub(super) fn remembered(asking: &Asking) -> [Vec<Expression>; 2] {
     [vec![jump(RECALL)], [unanswered.not_in_mark(), pass()].concat()]
 }
 
-/// From near to far, before it is routed.
+/// From local to remote networks, before it is routed.
 fn from_near(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     let out_of_tunnel = || vec![meta(MetaKey::Iifname), equal(name(config.tun.as_str()))];
     let mut rules = vec![
@@ -142,19 +142,20 @@ fn came_in(config: &Config) -> Vec<Vec<Expression>> {
         let asked = [meant.clone(), vec![jump(FROM_FAR)]].concat();
         [[meant, whole, pass()].concat(), asked]
     };
-    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::In) {
-        let is_for_host = [between(far, near), is_for_this_host()].concat();
-        rules.extend(from_far(is_for_host, mixed.lacks_source()));
+    for Prefixes { local, remote, partly_bypassed } in sides(config.leads, PolicyDirection::In) {
+        let is_for_host = [between(remote, local), is_for_this_host()].concat();
+        rules.extend(from_far(is_for_host, partly_bypassed.lacks_source()));
     }
-    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Forward) {
+    for Prefixes { local, remote, partly_bypassed } in sides(config.leads, PolicyDirection::Forward)
+    {
         // Of these, policies `in` say nothing.
-        rules.push([between(far, near), is_for_this_host(), pass()].concat());
-        rules.extend(from_far(between(far, near), mixed.lacks_source()));
+        rules.push([between(remote, local), is_for_this_host(), pass()].concat());
+        rules.extend(from_far(between(remote, local), partly_bypassed.lacks_source()));
     }
     rules
 }
 
-/// From far to near, before it is routed.
+/// From remote to local networks, before it is routed.
 fn from_far(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     let mut rules = Vec::from(remembered(asking));
     // Peers may be within what is protected.

@@ -1,5 +1,5 @@
 //! The rules that drop ICMP errors of this host about what came out of a tunnel. An error quotes the packet that it is
-//! about, up to 548 bytes of it over IPv4 and 1,232 over IPv6, and the host may send it from an address that is not near.
+//! about, up to 548 bytes of it over IPv4 and 1,232 over IPv6, and the host may send it from an address that is not local.
 
 use core::ops::RangeInclusive;
 
@@ -35,7 +35,7 @@ const ERRORS6: [RangeInclusive<u8>; 1] = [1..=4];
 /// The chain that lets errors about flows pass that pass in clear themselves.
 const QUOTES_MIXED: &str = "quotes-mixed";
 
-/// Drops errors about packets from far to near. To be asked of what leaves by another interface than that of tunnels.
+/// Drops errors about packets from remote to local networks. To be asked of what leaves by another interface than that of tunnels.
 pub(super) fn drops(asking: Option<&Asking>) -> Vec<Vec<Expression>> {
     let drop = quotes().map(|(quotes, _)| [quotes, stop()].concat());
     asking.into_iter().flat_map(|_| passed()).chain(drop).collect()
@@ -43,7 +43,9 @@ pub(super) fn drops(asking: Option<&Asking>) -> Vec<Vec<Expression>> {
 
 /// Accepts, with the mark of what passes in clear, errors about packets that do.
 pub(super) fn passed() -> impl Iterator<Item = Vec<Expression>> {
-    quotes().map(|(quotes, is_mixed)| [quotes, is_mixed, vec![jump(QUOTES_MIXED)]].concat())
+    quotes().map(|(quotes, is_partly_bypassed)| {
+        [quotes, is_partly_bypassed, vec![jump(QUOTES_MIXED)]].concat()
+    })
 }
 
 /// True if a rule drops such errors.
@@ -51,23 +53,25 @@ pub(crate) fn is_drop(rule: &[Expression]) -> bool {
     quotes().any(|(quotes, _)| rule == [quotes, stop()].concat())
 }
 
-/// Expressions that match errors about packets from far to near, with those that match if the far one is mixed. Tunnels
+/// Expressions that match errors about packets from remote to local networks, with those that match if the remote one is partly bypassed. Tunnels
 /// bring what answers to packets that leave, so these are the prefixes of that way.
 fn quotes() -> impl Iterator<Item = (Vec<Expression>, Vec<Expression>)> {
-    sides(Lead::ByMark, PolicyDirection::Out).flat_map(|Prefixes { near, far, mixed }| {
-        let errors = error_types(near).iter().map(move |types| {
-            let about = [far.quotes_source(), near.quotes_destination()].concat();
-            (of_types(near, types), about, mixed.quotes_source())
-        });
-        // A packet from near to far came out of a tunnel, too, if it left by the interface that it had come in by.
-        let redirect = near.is_v4.then(|| {
-            let about = [near.quotes_source(), far.quotes_destination()].concat();
-            (of_types(near, &REDIRECT), about, mixed.quotes_destination())
-        });
-        errors
-            .chain(redirect)
-            .map(|(types, about, is_mixed)| ([is_of_this_host(), types, about].concat(), is_mixed))
-    })
+    sides(Lead::ByMark, PolicyDirection::Out).flat_map(
+        |Prefixes { local, remote, partly_bypassed }| {
+            let errors = error_types(local).iter().map(move |types| {
+                let about = [remote.quotes_source(), local.quotes_destination()].concat();
+                (of_types(local, types), about, partly_bypassed.quotes_source())
+            });
+            // A packet from local to remote networks came out of a tunnel, too, if it left by the interface that it had come in by.
+            let redirect = local.is_v4.then(|| {
+                let about = [local.quotes_source(), remote.quotes_destination()].concat();
+                (of_types(local, &REDIRECT), about, partly_bypassed.quotes_destination())
+            });
+            errors.chain(redirect).map(|(types, about, is_partly_bypassed)| {
+                ([is_of_this_host(), types, about].concat(), is_partly_bypassed)
+            })
+        },
+    )
 }
 
 /// Accepts errors about packets that were answered to pass in clear, whichever way the error goes.
@@ -95,7 +99,7 @@ fn about_passed(marks: Marks, epoch: Epoch) -> Vec<Vec<Expression>> {
 /// Each goes on if the packet is an ICMP error of some types.
 pub(super) fn errors() -> impl Iterator<Item = Vec<Expression>> {
     sides(Lead::ByMark, PolicyDirection::Out)
-        .map(|prefixes| prefixes.near)
+        .map(|prefixes| prefixes.local)
         .flat_map(|of| error_types(of).iter().map(move |types| of_types(of, types)))
 }
 

@@ -63,13 +63,14 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
         (FlowDirection::Original, FlowDirection::Reply),
         (FlowDirection::Reply, FlowDirection::Original),
     ];
-    let rule = |Prefixes { near, far, mixed }: Prefixes<AddressSet>, (way, back)| {
-        let whole = if asks { mixed.lacks_of_flow(back, End::Source) } else { Vec::new() };
+    let rule = |Prefixes { local, remote, partly_bypassed }: Prefixes<AddressSet>, (way, back)| {
+        let whole =
+            if asks { partly_bypassed.lacks_of_flow(back, End::Source) } else { Vec::new() };
         [
-            near.of_version(),
+            local.of_version(),
             goes(way),
-            near.has_of_flow(back, End::Destination),
-            far.has_of_flow(back, End::Source),
+            local.has_of_flow(back, End::Destination),
+            remote.has_of_flow(back, End::Source),
             whole,
             protect(config),
             vec![verdict(ACCEPT)],
@@ -81,12 +82,12 @@ fn leads(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
         .collect()
 }
 
-/// Queues what was rewritten to a packet from near to far.
+/// Queues what was rewritten to a packet from a local network to remote networks.
 pub(super) fn taken(config: &Config, asks: bool) -> Vec<Vec<Expression>> {
     let mut rules = Vec::new();
-    for Prefixes { near, far, mixed } in sides(config.leads, PolicyDirection::Out) {
-        let rewritten = [between(near, far), is_of_nat()].concat();
-        let whole = if asks { mixed.lacks_destination() } else { Vec::new() };
+    for Prefixes { local, remote, partly_bypassed } in sides(config.leads, PolicyDirection::Out) {
+        let rewritten = [between(local, remote), is_of_nat()].concat();
+        let whole = if asks { partly_bypassed.lacks_destination() } else { Vec::new() };
         rules.push([rewritten.clone(), whole, vec![jump(queue_of(true))]].concat());
         if asks {
             rules.push([rewritten, vec![jump(queue_of(false))]].concat());

@@ -80,10 +80,12 @@ fn tunnels(ports: &[u16], at: u32) -> Vec<Vec<Expression>> {
 fn asked_alone(config: &Config) -> Vec<Vec<Expression>> {
     let accept = |error| [error, vec![verdict(ACCEPT)]].concat();
     let mut rules: Vec<_> = quoting::errors().map(accept).collect();
-    for Prefixes { near, far, mixed } in all_sides(config.leads) {
-        for (from, to) in [(near, far), (far, near)] {
-            for is_mixed in [mixed.has_source(), mixed.has_destination()] {
-                rules.push([between(from, to), is_mixed, vec![verdict(ACCEPT)]].concat());
+    for Prefixes { local, remote, partly_bypassed } in all_sides(config.leads) {
+        for (from, to) in [(local, remote), (remote, local)] {
+            for is_partly_bypassed in
+                [partly_bypassed.has_source(), partly_bypassed.has_destination()]
+            {
+                rules.push([between(from, to), is_partly_bypassed, vec![verdict(ACCEPT)]].concat());
             }
         }
     }

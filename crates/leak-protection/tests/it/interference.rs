@@ -38,7 +38,7 @@ fn rules_that_write_or_select_the_same_bits_are_found() {
     assert_eq!(words(&space, Lead::ByMark, true), [""; 0]);
     // Its own table is none of others'.
     let _own =
-        space.run(|| LeakProtection::raise(config(Lead::ByMark), PrefixSets::default())).unwrap();
+        space.run(|| LeakProtection::install(config(Lead::ByMark), PrefixSets::default())).unwrap();
     assert_eq!(words(&space, Lead::ByMark, true), [""; 0]);
     let at = Place::At;
     let mut orders = nft::table("others", TableFlags::empty(), false);

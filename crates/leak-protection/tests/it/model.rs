@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use convoy_host::LinkName;
 use convoy_leak_protection::{
     Config, Drops, LeakProtection, LeakProtectionError, PrefixSets, Repaired, Sides, interfaces,
-    stands, take_away,
+    is_installed, remove,
 };
 use convoy_netlink::nft::{Nft, TableFlags, removal, table};
 use ipnet::IpNet;
@@ -63,7 +63,7 @@ fn nets(texts: &[&str]) -> BTreeSet<IpNet> {
 }
 
 fn is_near(sets: &PrefixSets, address: IpAddr) -> bool {
-    sets.policies.iter().flat_map(|policy| &policy.near).any(|net| net.contains(&address))
+    sets.policies.iter().flat_map(|policy| &policy.local).any(|net| net.contains(&address))
 }
 
 fn is_far(sets: &PrefixSets, address: IpAddr) -> bool {
@@ -71,8 +71,8 @@ fn is_far(sets: &PrefixSets, address: IpAddr) -> bool {
         nets.iter().filter(|net| net.contains(&address)).map(IpNet::prefix_len).max()
     };
     let is_far_of = |policy: &Sides| {
-        let near = longest(&policy.near);
-        longest(&policy.far).is_some_and(|far| near.is_none_or(|near| far >= near))
+        let near = longest(&policy.local);
+        longest(&policy.remote).is_some_and(|far| near.is_none_or(|near| far >= near))
     };
     longest(&sets.bypassed).is_none() && sets.policies.iter().any(is_far_of)
 }
@@ -103,7 +103,7 @@ fn what_gets_through_is_what_prefix_sets_say() {
             let all: Vec<_> = PLACES.iter().flat_map(|places| places.networks).collect();
             (0..random(most)).map(|_| all[random(all.len())].parse().unwrap()).collect()
         };
-        let policies = (0..3).map(|_| Sides { near: some(4), far: some(4) }).collect();
+        let policies = (0..3).map(|_| Sides { local: some(4), remote: some(4) }).collect();
         let sets = PrefixSets { policies, bypassed: some(3), ..PrefixSets::default() };
         match round % 7 {
             // Another life, which takes over what the last one left.
@@ -153,14 +153,18 @@ fn config() -> Config {
 }
 
 fn raise(world: &World, sets: PrefixSets) -> LeakProtection {
-    crate::world::raise(|| world.gateway.run(|| LeakProtection::raise(config(), sets.clone())))
+    crate::world::raise(|| world.gateway.run(|| LeakProtection::install(config(), sets.clone())))
 }
 
 fn site() -> PrefixSets {
     let far = nets(&["10.2.0.0/16", "2001:db8:2::/48"]);
     let near = nets(&["10.1.0.0/24", "2001:db8:0:1::/64"]);
     let routed = far.clone();
-    PrefixSets { policies: vec![Sides { near, far }], routed, ..PrefixSets::default() }
+    PrefixSets {
+        policies: vec![Sides { local: near, remote: far }],
+        routed,
+        ..PrefixSets::default()
+    }
 }
 
 /// Somebody on the LAN sends to the far network; whether it leaves in clear.
@@ -188,12 +192,12 @@ fn it_outlives_its_process_until_it_is_taken_away() {
     assert_eq!(protection.repair().unwrap(), Repaired::default());
     drop(protection);
     assert_eq!(leaves(&world), [false; 2]);
-    assert!(world.gateway.run(|| stands(config()).unwrap()));
-    world.gateway.run(|| take_away(config()).unwrap());
-    assert!(!world.gateway.run(|| stands(config()).unwrap()));
+    assert!(world.gateway.run(|| is_installed(config()).unwrap()));
+    world.gateway.run(|| remove(config()).unwrap());
+    assert!(!world.gateway.run(|| is_installed(config()).unwrap()));
     assert_eq!(leaves(&world), [true; 2]);
     assert_eq!(world.picture(), before);
-    world.gateway.run(|| take_away(config()).unwrap());
+    world.gateway.run(|| remove(config()).unwrap());
 }
 
 #[test]
@@ -201,8 +205,8 @@ fn a_table_that_somebody_holds_is_left_alone_and_one_that_is_gone_is_made_again(
     let Some(world) = World::new() else { return };
     let mut protection = raise(&world, site());
     // Another one of the same interface, while the first one lives.
-    let second = world.gateway.run(|| LeakProtection::raise(config(), PrefixSets::default()));
-    let opened = world.gateway.run(|| take_away(config()));
+    let second = world.gateway.run(|| LeakProtection::install(config(), PrefixSets::default()));
+    let opened = world.gateway.run(|| remove(config()));
     let remove = || Nft::open().unwrap().commit(vec![removal("convoy-convoy0")]);
     match world.gateway.run(remove) {
         Err(refusal) => {
@@ -227,7 +231,7 @@ fn what_comes_in_in_clear_goes_into_no_other_tunnel() {
     let mut tun = world.tun();
     world.gateway.ip("route add 10.3.0.0/16 dev convoy0");
     // A hub: what one spoke sends to another goes on through the other's tunnel.
-    let spoke = |near: &[&str], far: &str| Sides { near: nets(near), far: nets(&[far]) };
+    let spoke = |near: &[&str], far: &str| Sides { local: nets(near), remote: nets(&[far]) };
     let policies = vec![
         spoke(&["10.1.0.0/24", "10.3.0.0/16"], "10.2.0.0/16"),
         spoke(&["10.1.0.0/24", "10.2.0.0/16"], "10.3.0.0/16"),
@@ -292,7 +296,7 @@ fn a_flood_finds_no_gap_while_the_table_is_made_anew() {
     let Some(world) = World::new() else { return };
     let _tun = world.tun();
     let whole = PrefixSets { routed: BTreeSet::new(), ..site() };
-    let asked = PrefixSets { mixed: whole.sides().far, ..whole.clone() };
+    let asked = PrefixSets { partly_bypassed: whole.sides().remote, ..whole.clone() };
     let mut protection = Some(raise(&world, whole.clone()));
     let ended = AtomicBool::new(false);
     let sent = AtomicU64::new(0);

@@ -28,13 +28,13 @@ fn message(from: &str, to: &str, kind: u8, tag: &[u8]) -> (Vec<u8>, IpAddr) {
 
 fn sites(near: &str, far: &str) -> PrefixSets {
     let [near, far] = [near, far].map(|text| BTreeSet::from([text.parse().unwrap()]));
-    PrefixSets { policies: vec![Sides { near, far }], ..PrefixSets::default() }
+    PrefixSets { policies: vec![Sides { local: near, remote: far }], ..PrefixSets::default() }
 }
 
 fn daemons(world: &World, local: &str, remote: &str) -> LeakProtection {
     let config = Config { leads: Lead::ByMark, ..world.config() };
     let mut protection = raise(|| {
-        world.gateway.run(|| LeakProtection::raise(config.clone(), SitePolicies::default()))
+        world.gateway.run(|| LeakProtection::install(config.clone(), SitePolicies::default()))
     });
     let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
     let verdict = Verdict::Protect;
@@ -67,11 +67,11 @@ fn no_type_of_message_leaves_for_a_protected_network() {
     world.gateway.ip("-6 route add 2001:db8:2::9/128 via 2001:db8:0:2::2");
     assert_eq!(heard(&world, &mut tun).len(), 2 * TYPES.len(), "the listener hears what leaves");
     let sets = || sites(NEAR, FAR);
-    let mut site = raise(|| world.gateway.run(|| LeakProtection::raise(world.config(), sets())));
+    let mut site = raise(|| world.gateway.run(|| LeakProtection::install(world.config(), sets())));
     assert_eq!(heard(&world, &mut tun), []);
     // Nobody answers what is asked.
-    let mixed = sets().sides().far;
-    let _ = site.set(PrefixSets { mixed, ..sets() }).unwrap();
+    let mixed = sets().sides().remote;
+    let _ = site.set(PrefixSets { partly_bypassed: mixed, ..sets() }).unwrap();
     assert_eq!(heard(&world, &mut tun), []);
     drop(site);
     let _daemons = daemons(&world, NEAR, FAR);
@@ -94,7 +94,7 @@ fn each_type_of_message_goes_into_the_tunnel() {
     };
     world.gateway.ip(&format!("-6 route add {FAR} dev convoy0"));
     let sets = || sites(NEAR, FAR);
-    let site = raise(|| world.gateway.run(|| LeakProtection::raise(world.config(), sets())));
+    let site = raise(|| world.gateway.run(|| LeakProtection::install(world.config(), sets())));
     goes_there(&mut tun);
     drop(site);
     // Marks lead, whatever routes say.
@@ -126,7 +126,7 @@ fn neighbours_whose_addresses_are_protected_find_each_other() {
     let _tun = world.tun();
     let [near, far] = OF_LINK.map(|address| format!("{address}/128"));
     let sets = || sites(&near, &far);
-    let site = raise(|| world.gateway.run(|| LeakProtection::raise(world.config(), sets())));
+    let site = raise(|| world.gateway.run(|| LeakProtection::install(world.config(), sets())));
     find_each_other(&world, "a site");
     drop(site);
     let _daemons = daemons(&world, &near, &far);

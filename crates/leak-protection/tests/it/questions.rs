@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use convoy_host::{LinkName, Mark};
 use convoy_leak_protection::{
     Answered, Answers, Asked, AskedTotal, Config, Drops, LeakProtection, LeakProtectionError,
-    Marks, Policies, PrefixSets, Questions, Repaired, Sides, Verdict, take_away,
+    Marks, Policies, PrefixSets, Questions, Repaired, Sides, Verdict, remove,
 };
 use convoy_netlink::conntrack::Conntrack;
 use convoy_netlink::nft::expression::Expression;
@@ -52,8 +52,8 @@ const NETWORKS: [&[&str]; 2] = [
 
 #[derive(Debug, Clone)]
 struct Policy {
-    near: IpNet,
-    far: IpNet,
+    local: IpNet,
+    remote: IpNet,
     /// Destination port, if only one is meant.
     port: Option<u16>,
     verdict: Verdict,
@@ -69,46 +69,46 @@ pub(crate) struct Model {
 impl Model {
     fn look_up(&self, near: IpAddr, far: IpAddr, port: u16) -> Option<Verdict> {
         let meant = |policy: &&Policy| {
-            policy.near.contains(&near)
-                && policy.far.contains(&far)
+            policy.local.contains(&near)
+                && policy.remote.contains(&far)
                 && policy.port.is_none_or(|only| only == port)
         };
         self.policies.iter().find(meant).map(|policy| policy.verdict)
     }
 
     fn outbound(&self, flow: Flow) -> Verdict {
-        let is_held = self.is_near(flow.from) && self.is_far(flow.to);
+        let is_held = self.is_local(flow.from) && self.is_remote(flow.to);
         let otherwise = if is_held { Verdict::Discard } else { Verdict::Bypass };
         self.look_up(flow.from, flow.to, flow.port).unwrap_or(otherwise)
     }
 
     fn inbound(&self, flow: Flow) -> Verdict {
-        let is_held = self.is_far(flow.from) && self.is_near(flow.to);
+        let is_held = self.is_remote(flow.from) && self.is_local(flow.to);
         let otherwise = if is_held { Verdict::Discard } else { Verdict::Bypass };
         self.look_up(flow.to, flow.from, flow.port).unwrap_or(otherwise)
     }
 
-    fn is_near(&self, address: IpAddr) -> bool {
-        self.sets.policies.iter().flat_map(|policy| &policy.near).any(|net| net.contains(&address))
+    fn is_local(&self, address: IpAddr) -> bool {
+        self.sets.policies.iter().flat_map(|policy| &policy.local).any(|net| net.contains(&address))
     }
 
-    fn is_far(&self, address: IpAddr) -> bool {
+    fn is_remote(&self, address: IpAddr) -> bool {
         let longest = |nets: &BTreeSet<IpNet>| {
             nets.iter().filter(|net| net.contains(&address)).map(IpNet::prefix_len).max()
         };
         self.sets.policies.iter().any(|policy| {
-            let near = longest(&policy.near);
-            longest(&policy.far).is_some_and(|far| near.is_none_or(|near| far >= near))
+            let near = longest(&policy.local);
+            longest(&policy.remote).is_some_and(|far| near.is_none_or(|near| far >= near))
         })
     }
 
     fn is_mixed(&self, address: IpAddr) -> bool {
-        self.sets.mixed.iter().any(|net| net.contains(&address))
+        self.sets.partly_bypassed.iter().any(|net| net.contains(&address))
     }
 
     fn fate(&self, door: Door, flow: Flow) -> Verdict {
-        let is_outbound = self.is_near(flow.from) && self.is_far(flow.to);
-        let is_inbound = self.is_far(flow.from) && self.is_near(flow.to);
+        let is_outbound = self.is_local(flow.from) && self.is_remote(flow.to);
+        let is_inbound = self.is_remote(flow.from) && self.is_local(flow.to);
         // What is held whole leaves by tunnels alone, whatever is answered.
         let leaves = |verdict| match verdict {
             Verdict::Bypass if is_outbound && !self.is_mixed(flow.to) => Verdict::Discard,
@@ -325,7 +325,7 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
     });
     let gateway = Gateway::with(world, &config());
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), PrefixSets::default())).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), PrefixSets::default())).unwrap();
     let mut random = crate::world::random(7);
     let mut from_tun = BTreeSet::new();
     let (mut unheard, mut tunnelled) = (Vec::new(), Vec::new());
@@ -334,7 +334,12 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
         let version = round % 2;
         let mut some = || net(NETWORKS[version][random(NETWORKS[version].len())]);
         let mut policies: Vec<_> = (0..4)
-            .map(|_| Policy { near: some(), far: some(), port: None, verdict: Verdict::Protect })
+            .map(|_| Policy {
+                local: some(),
+                remote: some(),
+                port: None,
+                verdict: Verdict::Protect,
+            })
             .collect();
         for policy in &mut policies {
             policy.port = [None, Some(PORTS[0]), Some(PORTS[1])][random(3)];
@@ -344,16 +349,20 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
         let held = policies.iter().filter(|policy| policy.verdict != Verdict::Bypass);
         let sides = held
             .clone()
-            .map(|policy| Sides { near: [policy.near].into(), far: [policy.far].into() });
+            .map(|policy| Sides { local: [policy.local].into(), remote: [policy.remote].into() });
         let mut mixed: BTreeSet<_> = policies
             .iter()
             .filter(|policy| policy.verdict == Verdict::Bypass)
-            .map(|policy| policy.far)
+            .map(|policy| policy.remote)
             .collect();
         if random(3) == 0 {
-            mixed.extend(held.map(|policy| policy.far));
+            mixed.extend(held.map(|policy| policy.remote));
         }
-        let sets = PrefixSets { policies: sides.collect(), mixed, ..PrefixSets::default() };
+        let sets = PrefixSets {
+            policies: sides.collect(),
+            partly_bypassed: mixed,
+            ..PrefixSets::default()
+        };
         let model = Model { policies, sets: sets.clone() };
         // Nobody waited for what was to be discarded, and later policies may pass it.
         world.settle(&config().questions, || gateway.answered().questions());
@@ -361,7 +370,7 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
         if round % 7 == 0 {
             drop(protection);
             *gateway.model.lock().unwrap() = model.clone();
-            protection = world.gateway.run(|| LeakProtection::raise(config(), sets)).unwrap();
+            protection = world.gateway.run(|| LeakProtection::install(config(), sets)).unwrap();
         } else {
             let _ = protection.set(sets).unwrap();
             *gateway.model.lock().unwrap() = model.clone();
@@ -424,11 +433,16 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
 /// A policy for everything between two networks, and one that passes a port.
 pub(crate) fn site() -> Model {
     let [near, far] = [net("10.1.0.0/24"), net("10.2.0.0/16")];
-    let policy = |port, verdict| Policy { near, far, port, verdict };
+    let policy = |port, verdict| Policy { local: near, remote: far, port, verdict };
     let policies = vec![policy(Some(PORTS[0]), Verdict::Bypass), policy(None, Verdict::Protect)];
-    let sides = vec![Sides { near: [near].into(), far: [far].into() }];
+    let sides = vec![Sides { local: [near].into(), remote: [far].into() }];
     let routed = [far].into();
-    let sets = PrefixSets { policies: sides, mixed: [far].into(), routed, ..PrefixSets::default() };
+    let sets = PrefixSets {
+        policies: sides,
+        partly_bypassed: [far].into(),
+        routed,
+        ..PrefixSets::default()
+    };
     Model { policies, sets }
 }
 
@@ -460,7 +474,7 @@ fn flows_that_were_decided_go_on_without_a_gateway_and_new_ones_do_not() {
     let before = world.picture();
     let tun = &mut world.tun();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     let [free, held] = PORTS;
     assert_eq!(fate(&world, Some(tun), 1, free), Verdict::Discard, "nobody answers yet");
     wait_until_remembers(&world, &mut protection);
@@ -494,10 +508,10 @@ fn flows_that_were_decided_go_on_without_a_gateway_and_new_ones_do_not() {
     // Another life knows what was answered for as long as it is the same epoch, and takes up the next.
     drop(protection);
     assert_eq!(fate(&world, Some(tun), 2, free), Verdict::Protect);
-    let protection = world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+    let protection = world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     assert_eq!(fate(&world, Some(tun), 2, free), Verdict::Discard);
     drop(protection);
-    world.gateway.run(|| take_away(config()).unwrap());
+    world.gateway.run(|| remove(config()).unwrap());
     assert_eq!(fate(&world, None, 2, held), Verdict::Bypass);
     world.gateway.ip("link set convoy0 down");
     assert_eq!(world.picture(), before);
@@ -509,7 +523,7 @@ fn answers_of_the_epoch_before_last_are_forgotten_when_numbers_begin_again() {
     world.take_any_packet();
     let tun = &mut world.tun();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     let gateway = Gateway::start(&world);
     *gateway.model.lock().unwrap() = site();
     let [free, _] = PORTS;
@@ -539,7 +553,7 @@ fn answers_that_are_given_while_numbers_begin_again_are_forgotten_as_well() {
     world.take_any_packet();
     let _tun = world.tun();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     let gateway = Gateway::start(&world);
     *gateway.model.lock().unwrap() = site();
     for _ in 0..127 {
@@ -580,7 +594,7 @@ fn a_second_start_with_other_marks_leaves_answers_of_the_running_one() {
     world.take_any_packet();
     let tun = &mut world.tun();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     wait_until_remembers(&world, &mut protection);
     let gateway = Gateway::start(&world);
     *gateway.model.lock().unwrap() = site();
@@ -589,7 +603,7 @@ fn a_second_start_with_other_marks_leaves_answers_of_the_running_one() {
     let asked = gateway.questions();
     for flows in [config().questions.marks.of_flows(), 0x00ff_f000] {
         let other = with_marks(Mark::GATEWAY, 0x0000_00f0, flows);
-        let refused = world.gateway.run(|| LeakProtection::raise(other, site().sets));
+        let refused = world.gateway.run(|| LeakProtection::install(other, site().sets));
         let held = LeakProtectionError::Held { table: "convoy-convoy0".into() };
         assert_eq!(refused.unwrap_err(), held);
         assert_eq!(fate(&world, Some(tun), 2, free), Verdict::Bypass);
@@ -624,12 +638,12 @@ fn what_was_answered_to_be_dropped_is_not_asked_again_at_once() {
     world.take_any_packet();
     let _tun = world.tun();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     let gateway = Gateway::start(&world);
     let [_, port] = PORTS;
     let mut model = site();
     let (near, far) = (net("10.1.0.0/24"), net("10.2.0.0/16"));
-    let discards = Policy { near, far, port: Some(port), verdict: Verdict::Discard };
+    let discards = Policy { local: near, remote: far, port: Some(port), verdict: Verdict::Discard };
     model.policies.insert(0, discards);
     *gateway.model.lock().unwrap() = model;
     let asked = || gateway.answered().questions();
@@ -677,7 +691,7 @@ fn what_was_asked_and_found_no_room_is_counted() {
     let Some(world) = World::new() else { return };
     world.take_any_packet();
     let _tun = world.tun();
-    let _protection = world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+    let _protection = world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     let questions = config().questions;
     let mut total = AskedTotal::default();
     let mut counted = || {
@@ -720,8 +734,8 @@ fn what_lost_its_answer_is_told_from_what_goes_past_the_interface() {
     let tun = &mut world.tun();
     let mut sets = site().sets;
     let [near, whole] = [net("10.1.0.0/24"), net("10.3.0.0/16")];
-    sets.policies.push(Sides { near: [near].into(), far: [whole].into() });
-    let mut protection = world.gateway.run(|| LeakProtection::raise(config(), sets)).unwrap();
+    sets.policies.push(Sides { local: [near].into(), remote: [whole].into() });
+    let mut protection = world.gateway.run(|| LeakProtection::install(config(), sets)).unwrap();
     let gateway = Gateway::start(&world);
     *gateway.model.lock().unwrap() = site();
     let [free, _] = PORTS;
@@ -755,7 +769,7 @@ fn answers_at_bits_of_before_are_forgotten_and_leave_no_trace() {
     world.take_any_packet();
     let tun = &mut world.tun();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     wait_until_remembers(&world, &mut protection);
     let gateway = Gateway::start(&world);
     *gateway.model.lock().unwrap() = site();
@@ -769,7 +783,7 @@ fn answers_at_bits_of_before_are_forgotten_and_leave_no_trace() {
     let before = config().questions.marks.of_flows();
     assert_eq!(fate(&world, Some(tun), 2, free), Verdict::Bypass, "decided");
     let other = with_marks(Mark { value: 0x0500, mask: 0x0f00 }, 0x0000_f000, 0xfff0_0000);
-    let raised = || LeakProtection::raise(other.clone(), site().sets);
+    let raised = || LeakProtection::install(other.clone(), site().sets);
     let mut protection = world.gateway.run(raised).unwrap();
     wait_until_remembers(&world, &mut protection);
     assert_eq!(bits(before), 0, "flows have bits of the earlier life");
@@ -786,7 +800,7 @@ fn answers_at_bits_of_before_are_forgotten_and_leave_no_trace() {
     let rules = |family: &str| world.gateway.ip(&format!("{family} rule"));
     assert!(rules("-4").contains("fwmark 0x1000/0x7000"), "{}", rules("-4"));
     assert!(!rules("-6").contains("0xc5000000"), "{}", rules("-6"));
-    world.gateway.run(|| take_away(other.clone()).unwrap());
+    world.gateway.run(|| remove(other.clone()).unwrap());
     assert!(!rules("-4").contains("fwmark"), "{}", rules("-4"));
 }
 
@@ -795,7 +809,7 @@ fn rules_and_routes_that_others_remove_are_made_again() {
     let Some(world) = World::new() else { return };
     let tun = world.tun();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+        world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     assert_eq!(protection.repair().unwrap(), Repaired::default());
     world.gateway.ip("-4 rule del priority 210");
     world.gateway.ip("-4 route flush table 4511");
@@ -813,27 +827,27 @@ fn rules_and_routes_that_others_remove_are_made_again() {
     // Everything, for each IP version, and the far network, this in both tables of the second lock, too.
     assert_eq!(protection.repair().unwrap(), Repaired { table: false, rules: 0, routes: 5 });
     drop(protection);
-    world.gateway.run(|| take_away(config()).unwrap());
+    world.gateway.run(|| remove(config()).unwrap());
 }
 
 #[test]
 fn another_interface_leaves_rules_and_tables_alone() {
     let Some(world) = World::new() else { return };
     let _tun = world.tun();
-    let mut asks = world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+    let mut asks = world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     let before = world.picture();
     let other = || Config::new(LinkName::new("convoy1").unwrap());
     let whole = PrefixSets {
         policies: vec![Sides {
-            near: [net("10.8.0.0/16")].into(),
-            far: [net("10.9.0.0/16")].into(),
+            local: [net("10.8.0.0/16")].into(),
+            remote: [net("10.9.0.0/16")].into(),
         }],
         ..PrefixSets::default()
     };
-    let raised = world.gateway.run(|| LeakProtection::raise(other(), whole)).unwrap();
+    let raised = world.gateway.run(|| LeakProtection::install(other(), whole)).unwrap();
     assert_eq!(asks.repair().unwrap(), Repaired::default());
     drop(raised);
-    world.gateway.run(|| take_away(other()).unwrap());
+    world.gateway.run(|| remove(other()).unwrap());
     assert_eq!(world.picture(), before);
     assert_eq!(asks.repair().unwrap(), Repaired::default());
 }
@@ -841,21 +855,21 @@ fn another_interface_leaves_rules_and_tables_alone() {
 #[test]
 fn only_one_interface_asks_and_another_one_is_closed_without() {
     let Some(world) = World::new() else { return };
-    let _asks = world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+    let _asks = world.gateway.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     let other = || Config::new(LinkName::new("convoy1").unwrap());
     let (near, far) = (net("10.1.0.0/24"), net("10.9.0.0/16"));
     let sets = PrefixSets {
-        policies: vec![Sides { near: [near].into(), far: [far].into() }],
-        mixed: [far].into(),
+        policies: vec![Sides { local: [near].into(), remote: [far].into() }],
+        partly_bypassed: [far].into(),
         ..PrefixSets::default()
     };
     let [_, lan, ..] = world.senders();
     assert!(world.leaves(&lan, "10.9.0.9"));
-    let refused = world.gateway.run(|| LeakProtection::raise(other(), sets.clone()));
+    let refused = world.gateway.run(|| LeakProtection::install(other(), sets.clone()));
     assert_eq!(refused.unwrap_err(), LeakProtectionError::Asked);
     assert!(!world.leaves(&lan, "10.9.0.9"), "a start that is refused leaves nothing open");
-    let whole = PrefixSets { mixed: BTreeSet::new(), ..sets.clone() };
-    let mut second = world.gateway.run(|| LeakProtection::raise(other(), whole)).unwrap();
+    let whole = PrefixSets { partly_bypassed: BTreeSet::new(), ..sets.clone() };
+    let mut second = world.gateway.run(|| LeakProtection::install(other(), whole)).unwrap();
     assert_eq!(second.set(sets).unwrap_err(), LeakProtectionError::Asked);
     assert_eq!(second.repair().unwrap(), Repaired::default());
     assert!(!world.leaves(&lan, "10.9.0.9"));

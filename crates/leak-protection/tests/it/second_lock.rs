@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use convoy_host::LinkName;
 use convoy_leak_protection::{
-    Config, Drops, Lead, LeakProtection, PrefixSets, Repaired, Sides, SitePolicies, take_away,
+    Config, Drops, Lead, LeakProtection, PrefixSets, Repaired, Sides, SitePolicies, remove,
 };
 use ipnet::IpNet;
 
@@ -20,15 +20,19 @@ fn site() -> PrefixSets {
     let near = nets(["10.1.0.0/24", "2001:db8:0:1::/64"]);
     let far = nets(["10.2.0.0/16", "2001:db8:2::/48"]);
     let bypassed = nets(["10.2.7.0/24", "2001:db8:2:7::/64"]);
-    PrefixSets { policies: vec![Sides { near, far }], bypassed, ..PrefixSets::default() }
+    PrefixSets {
+        policies: vec![Sides { local: near, remote: far }],
+        bypassed,
+        ..PrefixSets::default()
+    }
 }
 
 fn routed() -> PrefixSets {
-    PrefixSets { routed: site().sides().far, ..site() }
+    PrefixSets { routed: site().sides().remote, ..site() }
 }
 
 fn raise(world: &World, config: &Config, sets: &PrefixSets) -> LeakProtection {
-    let raise = || LeakProtection::raise(config.clone(), sets.clone());
+    let raise = || LeakProtection::install(config.clone(), sets.clone());
     crate::world::raise(|| world.gateway.run(raise))
 }
 
@@ -86,7 +90,7 @@ fn nothing_leaves_without_a_gateway_and_without_its_table() {
         drop(protection);
         world.remove_table(&world.config());
         holds_what_is_protected_alone(&world, &sets);
-        world.gateway.run(|| take_away(world.config()).unwrap());
+        world.gateway.run(|| remove(world.config()).unwrap());
         assert_eq!(world.picture(), before);
     }
 }
@@ -96,7 +100,7 @@ fn what_is_asked_about_is_held_too() {
     let Some(world) = World::new() else { return };
     foreign_routes(&world);
     let tun = world.tun();
-    let asked = PrefixSets { mixed: nets(["10.2.0.0/24", "2001:db8:2::/64"]), ..site() };
+    let asked = PrefixSets { partly_bypassed: nets(["10.2.0.0/24", "2001:db8:2::/64"]), ..site() };
     let mut protection = raise(&world, &world.config(), &site());
     let _ = protection.set(asked).unwrap();
     assert_eq!(protection.repair().unwrap(), Repaired::default());
@@ -106,7 +110,7 @@ fn what_is_asked_about_is_held_too() {
     for sender in [lan4, lan6] {
         assert!(!world.leaves(&sender, hosts(&sender)[0]), "{sender:?} got through in clear");
     }
-    world.gateway.run(|| take_away(world.config()).unwrap());
+    world.gateway.run(|| remove(world.config()).unwrap());
 }
 
 #[test]
@@ -139,7 +143,7 @@ fn two_interfaces_have_a_lock_each() {
     // They protect other networks of the same LAN, and have other marks.
     let mut other = Config::new(LinkName::new("convoy1").unwrap());
     other.mark.value = 0xc600_0000;
-    let beside = Sides { near: nets(["10.1.0.0/24"]), far: nets(["10.3.0.0/16"]) };
+    let beside = Sides { local: nets(["10.1.0.0/24"]), remote: nets(["10.3.0.0/16"]) };
     let beside = PrefixSets { policies: vec![beside], ..PrefixSets::default() };
     let lan = || Sender::new(&world.lan, "10.1.0.2:0", "192.0.2.2".parse().unwrap());
     let tun = world.tun();
@@ -151,10 +155,10 @@ fn two_interfaces_have_a_lock_each() {
     world.remove_table(&other);
     holds_what_is_protected_alone(&world, &site());
     assert!(!world.leaves(&lan(), "10.3.0.9"));
-    world.gateway.run(|| take_away(other).unwrap());
+    world.gateway.run(|| remove(other).unwrap());
     assert!(world.leaves(&lan(), "10.3.0.9"), "that of the other one has gone");
     holds_what_is_protected_alone(&world, &site());
-    world.gateway.run(|| take_away(world.config()).unwrap());
+    world.gateway.run(|| remove(world.config()).unwrap());
     assert_eq!(world.picture(), before);
 }
 
@@ -167,7 +171,7 @@ fn daemons_policies_take_up_what_a_sites_lock_held() {
     let protection = raise(&world, &world.config(), &site());
     end_and_flush(&world, protection, tun);
     let raise = || {
-        LeakProtection::raise(
+        LeakProtection::install(
             Config { leads: Lead::ByMark, ..world.config() },
             SitePolicies::default(),
         )
@@ -177,6 +181,6 @@ fn daemons_policies_take_up_what_a_sites_lock_held() {
     assert!(!world.leaves(&senders(&world)[1], "10.2.0.9"));
     protection.settle().unwrap();
     assert!(world.leaves(&senders(&world)[1], "10.2.0.9"));
-    protection.take_away().unwrap();
+    protection.remove().unwrap();
     assert_eq!(world.picture(), before);
 }

@@ -49,7 +49,7 @@ fn tracked(space: &Space) -> Option<BTreeSet<(u8, IpAddr, IpAddr)>> {
 fn two_networks() -> PrefixSets {
     let mut sets = site().sets;
     let [whole, near] = ["10.3.0.0/16", "10.1.0.0/24"].map(|net| net.parse().unwrap());
-    sets.policies.push(Sides { near: [near].into(), far: [whole].into() });
+    sets.policies.push(Sides { local: [near].into(), remote: [whole].into() });
     sets.routed.insert(whole);
     sets
 }
@@ -126,7 +126,7 @@ fn tunnels_strangers_and_what_is_held_whole_make_no_entries_among_flows() {
     let gateway = Gateway::with(&world, &config);
     *gateway.model.lock().unwrap() = site();
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config, two_networks())).unwrap();
+        world.gateway.run(|| LeakProtection::install(config, two_networks())).unwrap();
     let of_tunnels = |flows: &BTreeSet<(u8, IpAddr, IpAddr)>| {
         flows.iter().filter(|(protocol, ..)| TUNNELS.contains(protocol)).count()
     };
@@ -170,7 +170,7 @@ fn tunnels_strangers_and_what_is_held_whole_make_no_entries_among_flows() {
     drop(protection);
     let config = Config { udp_port: 4500, ..crate::questions::config() };
     let mut protection =
-        world.gateway.run(|| LeakProtection::raise(config, two_networks())).unwrap();
+        world.gateway.run(|| LeakProtection::install(config, two_networks())).unwrap();
     assert!(protection.drops().unwrap().is_some());
     traffic(&world, &mut tun);
     let flows = tracked(&world.gateway).unwrap();
@@ -184,7 +184,7 @@ fn whoever_else_needs_flows_is_seen() {
     };
     let tracks = || space.run(|| others(&config()).unwrap().track);
     assert!(!tracks());
-    let _own = space.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+    let _own = space.run(|| LeakProtection::install(config(), site().sets)).unwrap();
     assert!(!tracks(), "its own questions");
     let mut orders = nft::table("others", TableFlags::empty(), false);
     orders.extend(nft::chain(

@@ -14,7 +14,7 @@ use convoy_io::{IoError, Port, PortCounters, mem};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::WorkerId;
-use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::snapshot::{Published, Snapshot, Writer};
 use convoy_ipsec::suite::EspSuite;
 use convoy_packet::{Arena, Burst, Pool};
 use convoy_runtime::{
@@ -264,6 +264,35 @@ fn one_sa_over_several_cores_keeps_its_order_and_loses_nothing() {
         // Each of those was done by another worker, or was taken back, if only by one that waited too long.
         let done = if name == "workers" { helped + recalled } else { away };
         assert!(done <= away && done + redone >= away, "{name}: {shared:?}");
+    }
+}
+
+/// A request over the XFRM socket was kept waiting until a worker had woken.
+#[test]
+fn a_worker_that_rests_keeps_nobody_waiting() {
+    let arena = arena(1024);
+    let mut writer = Writer::new(Snapshot::default());
+    let ports = cable(1, &WAITING).ports_a;
+    let threads = ThreadConfig::default();
+    let runtime =
+        Runtime::start(&surroundings(arena), &threads, ports, writer.published(), |_| {}).unwrap();
+    let stats = runtime.stats()[0].clone();
+    let until = Instant::now() + LIMIT;
+    // Nobody wakes it: it looks around by itself now and then, and may do so just then.
+    loop {
+        let generation = writer.publish(Snapshot::default());
+        let is_seen = stats.has_seen(generation);
+        if is_seen && stats.generation() < generation {
+            break;
+        }
+        assert!(Instant::now() < until, "it is seen only when the worker has woken");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let last = writer.publish(Snapshot::default());
+    runtime.wake();
+    while stats.generation() < last {
+        assert!(Instant::now() < until, "it does not take what was published");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

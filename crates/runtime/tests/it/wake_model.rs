@@ -8,10 +8,14 @@ mod sync {
 #[path = "../../src/wake/flag.rs"]
 mod flag;
 
+#[path = "../../src/wake/rest.rs"]
+mod rest;
+
 use flag::SleepFlag;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering as O};
 use loom::thread;
+use rest::RestFlag;
 
 /// A hand-off ring reduced to its counter, and an event counter in place of the kernel's.
 struct Shared {
@@ -111,5 +115,34 @@ fn a_second_sleep_is_rung_as_well() {
         producer.join().unwrap();
         let missed = s.pushed.load(O::Acquire) > seen;
         assert!(!(asleep && missed) || s.bell.load(O::Acquire) > 0);
+    });
+}
+
+/// Control publishes a picture and, where the worker rests, sends a packet at once that needs it.
+#[test]
+fn a_worker_that_rests_takes_what_was_published_before_its_next_packet() {
+    explore(|| {
+        let (flag, published, packet) = (
+            Arc::new(RestFlag::new()),
+            Arc::new(AtomicUsize::new(1)),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let control = thread::spawn({
+            let (flag, published, packet) = (flag.clone(), published.clone(), packet.clone());
+            move || {
+                published.store(2, O::Release);
+                if flag.is_resting() {
+                    packet.store(1, O::Release);
+                }
+            }
+        });
+        for _ in 0..2 {
+            flag.rest();
+            flag.rise();
+            let has_packet = packet.load(O::Relaxed) == 1;
+            let picture = published.load(O::Acquire);
+            assert!(!has_packet || picture == 2, "a packet met an old picture");
+        }
+        control.join().unwrap();
     });
 }

@@ -157,7 +157,7 @@ impl Kernel {
         let mut sa = found.sa;
         // The database takes over what the SA did before.
         sa.state.usage = Some(sa.info.usage);
-        let checked = self.plane.check(&sa, course);
+        let checked = self.check(&sa, course);
         let (what, lost) = (describe(&sa), expiry(&sa, true));
         let again = checked.and_then(|checked| {
             let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;

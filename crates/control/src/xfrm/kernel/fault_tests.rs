@@ -47,7 +47,7 @@ fn busy(memory: &Memory) -> Gateway {
 }
 
 fn checked(kernel: &Gateway, sa: &Sa) -> Checked {
-    kernel.plane.check(sa, kernel.course(sa, false)).unwrap()
+    kernel.check(sa, kernel.course(sa, false)).unwrap()
 }
 
 /// Does so many steps of an SA that comes, and drops it.

@@ -16,6 +16,8 @@ mod fault_tests;
 mod interface_tests;
 #[cfg(test)]
 mod keep_tests;
+#[cfg(test)]
+mod path_tests;
 mod policies;
 #[cfg(test)]
 mod policy_tests;
@@ -40,11 +42,12 @@ use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::{Published, Writer};
 use convoy_wire::Prefix;
-use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Request};
+use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Request, Sa};
 
 use self::request_log::RequestLog;
 use super::keep::Keep;
-use super::plane::{Plane, Setting};
+pub use super::plane::PathChange;
+use super::plane::{Checked, Course, Plane, Setting};
 use super::{Answer, Associations, Client, Insertion, LARVAL_SECONDS, Moment, Policies};
 use crate::site::WorkerRule;
 
@@ -60,6 +63,12 @@ pub trait Host: Send {
 
     /// The address that this host's packets to another one have.
     fn source_for(&self, destination: IpAddr) -> Option<IpAddr>;
+
+    /// Largest packet in bytes that the host's routes take from one address to another, as far as this gateway has
+    /// room for it; `None` where no route leads there, and where a site file says how large packets are.
+    fn mtu_between(&self, _source: IpAddr, _destination: IpAddr) -> Option<u16> {
+        None
+    }
 
     /// Seconds that larval SAs wait for their keys (`net.core.xfrm_acq_expires`).
     fn larval_seconds(&self) -> u64 {
@@ -295,6 +304,14 @@ impl Kernel {
         }
     }
 
+    /// As [`Plane::check`], with the path to the SA's far end.
+    fn check(&self, sa: &Sa, course: Course) -> Result<Checked, Refusal> {
+        let (source, destination) = (sa.info.source, sa.info.destination);
+        let is_outbound = course.direction == Direction::Outbound;
+        let path_mtu = is_outbound.then(|| self.host.mtu_between(source, destination)).flatten();
+        self.plane.check(sa, course, path_mtu)
+    }
+
     /// The largest inner packet that fits all outbound SAs of an interface, in bytes, by its identifier;
     /// nothing of one without SAs.
     #[must_use]
@@ -323,8 +340,13 @@ impl Kernel {
         self.plane.set_worker_rules(rules);
     }
 
-    /// Takes over the largest outer packet in bytes.
-    pub fn set_wire_mtu(&mut self, writer: &mut Writer, mtu: u16) {
-        self.plane.set_wire_mtu(mtu, writer.draft());
+    /// Takes over the largest outer packet in bytes where no route says so, and has SAs follow the routes to their far
+    /// ends. An SA whose path is as it was keeps what routers have said of it. Returns the peers to which packets may be
+    /// larger or smaller than before.
+    pub fn follow_paths(&mut self, writer: &mut Writer, wire_mtu: u16) -> Vec<PathChange> {
+        let host = &self.host;
+        self.plane.follow_paths(wire_mtu, writer.draft(), |source, destination| {
+            host.mtu_between(source, destination)
+        })
     }
 }

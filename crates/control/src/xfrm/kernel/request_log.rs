@@ -10,7 +10,7 @@ use convoy_xfrm::Refusal;
 use crate::throttle::{Fold, Throttle};
 use crate::xfrm::Client;
 
-/// Reasons of which the log remembers when it told them last.
+/// Reasons of which the log remembers the time of the last line.
 const REASONS_MAX: usize = 64;
 
 /// A request that was refused.
@@ -62,10 +62,13 @@ impl RequestLog {
         self.refused = self.refused.saturating_add(1);
         let text =
             format!("{what} refused: {} (by {}, pid {})", refusal.text, client.command, client.pid);
-        if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(refusal.text.as_ref()) {
+        // "SA …" or "policy …".
+        let kind = text.split(' ').next().unwrap_or_default();
+        let key = format!("{kind} {}", refusal.text);
+        if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(&key) {
             self.reasons.clear();
         }
-        let throttle = self.reasons.entry(refusal.text.to_string()).or_default();
+        let throttle = self.reasons.entry(key).or_default();
         throttle.warn(|| text.clone());
         self.last = Some(Refused { text, at });
     }

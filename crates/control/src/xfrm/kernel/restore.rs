@@ -133,7 +133,7 @@ impl Kernel {
         // An earlier life may have guessed it.
         let now = self.course(sa, false);
         let is_guess = now.is_guess && direction == Direction::Inbound && past.cell.bound() == 0;
-        let checked = self.plane.check(sa, Course { direction, is_guess, ..now })?;
+        let checked = self.check(sa, Course { direction, is_guess, ..now })?;
         self.associations.is_free(sa)?;
         Ok(checked)
     }

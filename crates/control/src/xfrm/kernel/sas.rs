@@ -57,7 +57,7 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        let checked = self.plane.check(&sa, self.course(&sa, false))?;
+        let checked = self.check(&sa, self.course(&sa, false))?;
         self.associations.is_free(&sa)?;
         begin(&mut sa, at);
         let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;
@@ -77,7 +77,7 @@ impl Kernel {
     ) -> Result<Carried, Refusal> {
         let is_larval = self.associations.twin(&sa).map(|twin| twin.is_larval);
         let course = self.course(&sa, is_larval.as_ref().is_ok_and(|is| *is));
-        let checked = self.plane.check(&sa, course)?;
+        let checked = self.check(&sa, course)?;
         if is_larval? {
             begin(&mut sa, at);
             let placed = NewSa::new(self, writer).place(&sa, &checked, None, at)?;

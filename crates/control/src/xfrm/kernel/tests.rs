@@ -89,8 +89,8 @@ impl Gateway {
         self.kernel.set_drivers(&mut self.writer, drivers)
     }
 
-    pub(super) fn set_wire_mtu(&mut self, mtu: u16) {
-        self.kernel.set_wire_mtu(&mut self.writer, mtu);
+    pub(super) fn follow_paths(&mut self, wire_mtu: u16) -> Vec<PathChange> {
+        self.kernel.follow_paths(&mut self.writer, wire_mtu)
     }
 }
 

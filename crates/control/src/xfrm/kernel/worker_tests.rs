@@ -138,7 +138,7 @@ fn the_worker_of_a_live_sa_stays_whatever_rules_come() {
     let mut changed = inbound(spi, 1);
     (changed.info.reqid, changed.info.limits.packets.hard) = (1, 1000);
     ask(&mut kernel, Request::UpdSa(Box::new(changed)), 0).unwrap();
-    kernel.set_wire_mtu(1400);
+    assert_eq!(kernel.follow_paths(1400).len(), 1);
     assert_eq!(owners(&kernel, &published), [(1, 0, 0)]);
     // One that is added again, as MOBIKE has it, is a new one: rules count.
     remove(&mut kernel, spi, 1);
@@ -168,7 +168,7 @@ fn a_range_whose_wanted_spis_are_taken_still_gives_one() {
 #[test]
 fn transport_mode_pairs_by_addresses() {
     let (mut kernel, published) = kernel();
-    let transport = |mut sa: convoy_xfrm::Sa| {
+    let transport = |mut sa: Sa| {
         sa.info.mode = convoy_xfrm::Mode::Transport;
         Request::NewSa(Box::new(sa))
     };

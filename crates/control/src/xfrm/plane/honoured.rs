@@ -13,7 +13,7 @@ use convoy_xfrm::{
 };
 
 use super::interfaces::Interfaces;
-use super::sa::{Surroundings, local_port};
+use super::surroundings::{Surroundings, local_port};
 
 /// Of the flag `icmp` (RFC 4301 section 6.2), which strongSwan sets with `icmp = yes` alone.
 const NO_ICMP: &str = "Convoy chooses no SA by the packet that an ICMP error quotes";
@@ -117,7 +117,10 @@ pub(super) fn sa(sa: &Sa, direction: Direction, around: &Surroundings) -> Result
             return Err(unsupported("Convoy encapsulates ESP in UDP only (UDP_ENCAP_ESPINUDP)"));
         }
         Some(encap) if local_port(direction, &encap) != udp_port => {
-            let text = format!("Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's");
+            let text = format!(
+                "Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's: have the daemon use it \
+                 (port_nat_t of strongSwan)"
+            );
             return Err(Refusal::new(Errno::EINVAL, text));
         }
         _ => {}

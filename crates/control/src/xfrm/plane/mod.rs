@@ -12,8 +12,10 @@ mod owners;
 mod placed;
 mod policies;
 mod sa;
+mod surroundings;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Suite};
@@ -43,7 +45,8 @@ pub use placed::Placed;
 use policies::Placement;
 pub(super) use policies::{Numbered, PolicyMove, Read};
 pub(super) use sa::direction_of;
-use sa::{Keys, Known, Surroundings};
+use sa::{Keys, Known};
+use surroundings::Surroundings;
 
 /// Properties of a gateway on which SAs and policies of daemons depend.
 #[derive(Clone, Debug)]
@@ -61,7 +64,7 @@ pub struct Setting {
     pub worker_rules: Vec<WorkerRule>,
     /// The UDP port for ESP.
     pub udp_port: u16,
-    /// Largest outer packet in bytes.
+    /// Largest outer packet in bytes where no route says so.
     pub wire_mtu: u16,
     /// True if SAs may have ciphers of old peers.
     pub legacy: bool,
@@ -84,6 +87,19 @@ pub(super) struct Checked {
     direction: Direction,
     is_guess: bool,
     source_is_here: bool,
+    /// Largest outer packet in bytes, where a route says so.
+    path_mtu: Option<u16>,
+}
+
+/// A peer to which the largest outer packet has another size than before, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathChange {
+    /// The peer.
+    pub peer: IpAddr,
+    /// The size of before.
+    pub before: u16,
+    /// The size of now.
+    pub now: u16,
 }
 
 /// An SA with its place, which is in no picture yet.
@@ -186,16 +202,23 @@ impl Plane {
         self.keeper = Some(keeper);
     }
 
-    /// Checks that workers can do what an SA with keys asks for.
+    /// Checks that workers can do what an SA with keys asks for. `path_mtu` is its largest outer packet in bytes, where
+    /// a route says so.
     ///
     /// # Errors
     /// As a kernel would refuse it; `EOPNOTSUPP` for what only Convoy cannot do.
-    pub(super) fn check(&self, sa: &Sa, course: Course) -> Result<Checked, Refusal> {
+    pub(super) fn check(
+        &self,
+        sa: &Sa,
+        course: Course,
+        path_mtu: Option<u16>,
+    ) -> Result<Checked, Refusal> {
         let (protocol, material) = key_material(sa.info.protocol, &sa.transform)?;
         let Course { direction, is_guess, source_is_here } = course;
         honoured::suite(material.suite(), &self.surroundings)?;
         honoured::sa(sa, direction, &self.surroundings)?;
-        Ok(Checked { keys: Keys { protocol, material }, direction, is_guess, source_is_here })
+        let keys = Keys { protocol, material };
+        Ok(Checked { keys, direction, is_guess, source_is_here, path_mtu })
     }
 
     /// Reserves what an SA is to have: a slot of a draft, a worker, its place in the groups that policies name it by, and
@@ -284,8 +307,7 @@ impl Plane {
         let known = Known { serial, numbers, worker, counters: placed.counters.clone() };
         let added = match &placed.lease {
             Some(lease) => {
-                let (lease, is_here) = (lease.clone(), checked.source_is_here);
-                let spec = self.surroundings.outbound(sa, &checked.keys, known, lease, is_here)?;
+                let spec = self.surroundings.outbound(sa, checked, known, lease.clone())?;
                 draft.add_outbound(slot, Arc::new(spec))
             }
             None => {
@@ -623,19 +645,37 @@ impl Plane {
         self.surroundings.legacy = legacy;
     }
 
-    /// Takes over the largest outer packet in bytes.
-    pub(super) fn set_wire_mtu(&mut self, mtu: u16, mut draft: Draft<'_>) {
-        self.surroundings.wire_mtu = mtu;
-        let ours: Vec<_> = draft
-            .outbound_sas()
-            .filter(|(_, sa)| groups::is_daemons(sa.reqid) && sa.path_mtu != mtu)
-            .map(|(slot, sa)| (slot, Arc::new(sa::with_path_mtu(sa, mtu))))
-            .collect();
+    /// Takes over the largest outer packet in bytes where no route says so, and what routes say: `path` has it of two
+    /// addresses. An SA whose path is as it was stays as it is. Returns the peers whose SAs changed.
+    pub(super) fn follow_paths(
+        &mut self,
+        wire_mtu: u16,
+        mut draft: Draft<'_>,
+        path: impl Fn(IpAddr, IpAddr) -> Option<u16>,
+    ) -> Vec<PathChange> {
+        self.surroundings.wire_mtu = wire_mtu;
+        let mut known = HashMap::new();
+        let mut changes = BTreeMap::new();
+        let mut ours = Vec::new();
+        for (slot, sa) in draft.outbound_sas().filter(|(_, sa)| groups::is_daemons(sa.reqid)) {
+            let (from, to) = (sa.endpoints.local, sa.endpoints.remote);
+            let now =
+                *known.entry((from, to)).or_insert_with(|| path(from, to).unwrap_or(wire_mtu));
+            let before = sa.path_mtu;
+            if before != now {
+                changes.entry(to).or_insert(PathChange { peer: to, before, now });
+                ours.push((slot, Arc::new(sa::with_path_mtu(sa, now))));
+            }
+        }
+        if ours.is_empty() {
+            return Vec::new();
+        }
         for (slot, sa) in ours {
             // Only its path differs, so there is nothing to refuse.
             let _ = draft.replace_outbound(slot, sa);
         }
         self.commit(draft);
+        changes.into_values().collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{KeyError, Suite};
-use convoy_engine::registry::{Drivers, Ready, RegistryError};
+use convoy_engine::registry::{Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::key::SaKeyMaterial;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
@@ -16,42 +16,23 @@ use convoy_ipsec::sa::{
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
-use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaDirection, SaFlags};
+use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Errno, Refusal, Sa, SaDirection, SaFlags};
 
+use super::Checked;
 use super::groups::Numbers;
 use super::honoured;
-use super::interfaces::Interfaces;
 use super::placed::Placed;
+use super::surroundings::Surroundings;
 use crate::xfrm::Moment;
 
 /// Hop limit of outer headers, as Linux gives it.
 const HOP_LIMIT: u8 = 64;
-
-/// Properties of the gateway that records are made with, beside the SA.
-#[derive(Clone, Debug)]
-pub(super) struct Surroundings {
-    pub(super) drivers: Drivers,
-    pub(super) udp_port: u16,
-    /// Largest outer packet in bytes.
-    pub(super) wire_mtu: u16,
-    pub(super) interfaces: Interfaces,
-    /// True if SAs may have ciphers of old peers.
-    pub(super) legacy: bool,
-}
 
 /// The direction that a daemon asked for.
 pub(in crate::xfrm) const fn direction_of(said: SaDirection) -> Direction {
     match said {
         SaDirection::Out => Direction::Outbound,
         SaDirection::In => Direction::Inbound,
-    }
-}
-
-/// Our port of UDP encapsulation.
-pub(super) const fn local_port(direction: Direction, encap: &Encap) -> u16 {
-    match direction {
-        Direction::Outbound => encap.source_port,
-        Direction::Inbound => encap.destination_port,
     }
 }
 
@@ -98,19 +79,19 @@ impl Surroundings {
     pub(super) fn outbound(
         &self,
         sa: &Sa,
-        keys: &Keys,
+        checked: &Checked,
         known: Known,
         lease: Arc<Lease>,
-        source_is_here: bool,
     ) -> Result<OutboundSpec, Refusal> {
+        let Checked { keys, source_is_here, path_mtu, .. } = checked;
         let driver = self.driver(sa, &keys.material, Direction::Outbound)?;
         let key = driver.seal_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(OutboundSpec {
             sa: spec(sa, keys, known, Direction::Outbound)?,
             key: Arc::new(key).into(),
-            source_is_here,
+            source_is_here: *source_is_here,
             outer: outer(sa),
-            path_mtu: self.wire_mtu,
+            path_mtu: path_mtu.unwrap_or(self.wire_mtu),
             pad_to: u16::try_from(sa.tfc_padding.unwrap_or(0)).unwrap_or(u16::MAX),
             dummy_every: None,
             lease: lease.into(),

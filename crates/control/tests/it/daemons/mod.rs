@@ -360,7 +360,7 @@ fn daemons_that_are_absent_and_requests_that_were_refused_are_told() {
     assert_eq!(refused.health.level, Level::Warning);
     let reason = &refused.health.reasons[0];
     assert!(reason.starts_with("2 requests of an IKE daemon were refused"), "{reason}");
-    assert!(reason.contains("0x00000abd") && reason.contains("has this if_id"), "{reason}");
+    assert!(reason.contains("SA 00000abd") && reason.contains("has this if_id"), "{reason}");
     let daemons = refused.daemons.as_ref().unwrap();
     assert_eq!((daemons.refused_requests, daemons.attached[0].pid), (2, 7));
     gateway.seconds += 700;

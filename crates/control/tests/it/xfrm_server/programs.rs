@@ -122,8 +122,16 @@ fn a_second_daemon_is_named_beside_the_first() {
     // The same process once more is no other daemon.
     assert_eq!(Peer::bound(running.path(), 6, 1).counts(1), 0);
     assert!(log().contains(&format!("(pid {me}) listens for acquire\n")), "{}", log());
+    // `ip` by another name: `ip xfrm monitor` is known to be no daemon.
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|folder| folder.join("ip"))
+        .find(|program| program.exists());
+    let iked = folder.path().join("iked");
+    std::os::unix::fs::symlink(path.unwrap(), &iked).unwrap();
     let child = preloaded("stdbuf", running.path())
-        .args(["-oL", "ip", "xfrm", "monitor"])
+        .args(["-oL", "bash", "-c", "exec -a ip \"$0\" xfrm monitor"])
+        .arg(iked)
         .spawn()
         .map(Started);
     let mut child = child.unwrap();
@@ -131,7 +139,7 @@ fn a_second_daemon_is_named_beside_the_first() {
     let warned = || {
         log().lines().any(|line| {
             line.contains("WARN")
-                && line.contains(&format!("ip (pid {second}) listens for"))
+                && line.contains(&format!("iked (pid {second}) listens for"))
                 && line.contains(&format!("(pid {me}): both would answer the same events"))
         })
     };

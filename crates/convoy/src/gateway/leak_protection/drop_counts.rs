@@ -13,7 +13,7 @@ pub(super) struct DropCounts {
     inbound: Count,
     past_interface: Count,
     quoting: Count,
-    /// From near to far, and from far to near.
+    /// From local to remote networks, and from remote to local networks.
     unanswered: [Count; 2],
     discarded_again: Count,
 }

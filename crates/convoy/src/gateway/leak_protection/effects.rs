@@ -44,20 +44,20 @@ pub fn past_interface(site: &Site) -> Vec<String> {
 pub fn describe_protection(site: &Site) -> Option<String> {
     let own = asked_for(site)?.ok().filter(OwnPolicies::are_described)?;
     let config = config(site).ok()?;
-    let Sides { near, far } = own.sides();
-    let [near, far] = [near, far].map(|side| networks(&side));
+    let Sides { local, remote } = own.sides();
+    let [local, remote] = [local, remote].map(|side| networks(&side));
     let (tun, table) = (&config.tun, config.table());
     let (mut words, about) = match own.protected() {
         SitePolicies::Networks(sets) => (
             format!(
-                "drop packets between {near} and {far} that do not go through {tun}, also after its end \
+                "drop packets between {local} and {remote} that do not go through {tun}, also after its end \
                  (nf_tables, table inet {table})"
             ),
-            networks(&sets.mixed),
+            networks(&sets.partly_bypassed),
         ),
         SitePolicies::Each { .. } => (
             format!(
-                "mark packets from {near} to {far} to lead them into {tun}, and drop those that leave \
+                "mark packets from {local} to {remote} to lead them into {tun}, and drop those that leave \
                  otherwise, also after its end (nf_tables, table inet {table})"
             ),
             "partly bypassed networks".to_owned(),

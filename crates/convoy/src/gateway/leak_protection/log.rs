@@ -56,14 +56,14 @@ pub(super) fn tell_own_links(site: &Site, sets: &PrefixSets, protection: &LeakPr
         return;
     };
     let tun = network.link(&tun).ok().map(|link| link.index);
-    let near = sets.sides().near;
+    let local = sets.sides().local;
     for route in routes.iter().filter(|route| route.is_unicast && route.via.is_none()) {
         let Some(own) = route.source.filter(|own| route.to.contains(own)) else { continue };
-        let is_near = near.iter().any(|net| net.contains(&own));
+        let is_local = local.iter().any(|net| net.contains(&own));
         if route.link_index != tun
             && route.to.prefix_len() < 31
-            && is_near
-            && protection.is_far(own)
+            && is_local
+            && protection.is_remote(own)
         {
             tracing::warn!(
                 "policies protect packets from {own} to its own network {}: without an SA no host there can be \

@@ -26,7 +26,7 @@ use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
     Answered, Changed, Config, Finding, LeakProtection as Installed, LeakProtectionError, Look,
     Pause, Pauses, Policy, PolicyDirection, SitePolicies, Tally, Tracked, Verdict, VerdictService,
-    far, findings,
+    findings, remote_prefixes,
 };
 
 use super::connections::{Connections, Lookout};
@@ -66,7 +66,7 @@ pub(super) struct LeakProtection {
     own: OwnPolicies,
     /// Source of answers to what the kernel asks, once there are policies that can.
     source: Option<Source>,
-    /// Answers what the kernel asks about mixed prefixes, if there are any, and takes what NAT makes of packets.
+    /// Answers what the kernel asks about partly bypassed prefixes, if there are any, and takes what NAT makes of packets.
     answering: Option<VerdictService>,
     /// Policies changed, and the kernel may still believe answers by those before.
     must_forget: bool,
@@ -82,7 +82,7 @@ pub(super) struct LeakProtection {
     connections: Connections,
     /// Reason for which what NAT makes a protected packet is dropped, if it is, and the time of that finding.
     unfollowed: Option<(String, Instant)>,
-    /// There are too many near networks for the second lock.
+    /// There are too many local networks for the second lock.
     has_one_lock: OnChange<bool>,
     /// Faults of this host that worked against it at the last look.
     found: OnChange<Vec<Finding>>,
@@ -103,7 +103,7 @@ impl LeakProtection {
         let config = effects::config(site)?;
         if !effects::is_asked_for(site) {
             // What an earlier life held is to be let go, as the file says.
-            match convoy_leak_protection::take_away(config.clone()) {
+            match convoy_leak_protection::remove(config.clone()) {
                 Err(error) if !error.is_denied() => {
                     tracing::warn!(
                         "cannot remove the leak protection of the previous run: {error}"
@@ -115,7 +115,7 @@ impl LeakProtection {
         }
         let own = own_policies(site)?;
         // Closed first: while nobody answers, nothing passes that is asked about.
-        let installed = Installed::raise(config.clone(), own.protected().clone());
+        let installed = Installed::install(config.clone(), own.protected().clone());
         let mut this = Self::new(config, own);
         match installed {
             Ok(installed) => this.installed = Some(installed),
@@ -213,7 +213,7 @@ impl LeakProtection {
         self.installed.as_ref().is_some_and(Installed::asks)
     }
 
-    /// True if it lays the routes to far networks.
+    /// True if it lays the routes to remote networks.
     pub(super) fn lays_routes(&self) -> bool {
         self.serves_daemons() || self.asks()
     }
@@ -409,7 +409,7 @@ impl LeakProtection {
         Ok(())
     }
 
-    /// Lays the routes into the TUN interface, which has come up: those of the second lock, and those to far networks where
+    /// Lays the routes into the TUN interface, which has come up: those of the second lock, and those to remote networks where
     /// they are this one's.
     pub(super) fn lead(&mut self) -> anyhow::Result<()> {
         let Some(installed) = &mut self.installed else { return Ok(()) };
@@ -449,7 +449,8 @@ impl LeakProtection {
             SitePolicies::Networks(_) => self.own.leads_past(&self.config)?,
             SitePolicies::Each { .. } => {
                 let look = Look::around(&self.config, peers)?;
-                let mut found = findings(&look, &self.config, &far(self.config.clone())?);
+                let mut found =
+                    findings(&look, &self.config, &remote_prefixes(self.config.clone())?);
                 // A host without networks behind it need not forward.
                 found.retain(|finding| !matches!(finding, Finding::ForwardingOff { .. }));
                 found
@@ -569,8 +570,9 @@ impl LeakProtection {
         let (mut detail, about) = match self.own.protected() {
             SitePolicies::Networks(sets) => {
                 let sides = sets.sides();
-                let [near, far, mixed] = [&sides.near, &sides.far, &sets.mixed].map(in_few_words);
-                (format!("{near} to {far}, {dropped}"), mixed)
+                let [local, remote, partly_bypassed] =
+                    [&sides.local, &sides.remote, &sets.partly_bypassed].map(in_few_words);
+                (format!("{local} to {remote}, {dropped}"), partly_bypassed)
             }
             SitePolicies::Each { .. } => {
                 let beside = if self.protects_own() { "this site and of " } else { "" };
@@ -601,7 +603,7 @@ impl Drop for LeakProtection {
         };
         let Some(mut installed) = self.installed.take() else { return };
         if ends_now {
-            if let Err(error) = installed.take_away() {
+            if let Err(error) = installed.remove() {
                 tracing::warn!("cannot remove the leak protection: {error}");
             }
             return;

@@ -25,7 +25,7 @@ pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
     for policy in site.deciding_policies().filter(is_protecting) {
         for version in [IpVersion::V4, IpVersion::V6] {
             let sides = meant(site, policy, version)?;
-            if !sides.far.is_empty() {
+            if !sides.remote.is_empty() {
                 policies.push(sides);
             }
         }
@@ -34,7 +34,7 @@ pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
     let free = site.deciding_policies().filter(|policy| is_free(site, policy));
     let bypassed = free.flat_map(|policy| &policy.remote).flat_map(Addresses::prefixes);
     let bypassed = bypassed.filter_map(net).collect();
-    Ok(PrefixSets { policies, routed, bypassed, mixed: mixed(site) })
+    Ok(PrefixSets { policies, routed, bypassed, partly_bypassed: partly_bypassed(site) })
 }
 
 /// The networks of one IP version that a policy means. Where its local and its remote addresses overlap, as where both
@@ -47,46 +47,47 @@ pub(super) fn meant(
     policy: &Policy,
     version: IpVersion,
 ) -> Result<Sides, Box<Finding>> {
-    let [near, far] = [&policy.local, &policy.remote].map(|side| of_version(side, version));
-    let far = match &site.plain.routes {
-        Routes::Explicit(listed) if !listed.is_empty() && overlap(&near, &far) => {
+    let [local, remote] = [&policy.local, &policy.remote].map(|side| of_version(side, version));
+    let remote = match &site.plain.routes {
+        Routes::Explicit(listed) if !listed.is_empty() && overlap(&local, &remote) => {
             let listed: Vec<_> = listed.iter().copied().filter_map(net).collect();
-            common(&listed, &far)
+            common(&listed, &remote)
         }
-        _ if is_everything(&near) && is_everything(&far) => {
+        _ if is_everything(&local) && is_everything(&remote) => {
             return Err(Box::new(closes_in(site, policy)));
         }
-        _ => far,
+        _ => remote,
     };
-    let [near, far] = [near, far].map(|side| side.into_iter().collect());
-    Ok(Sides { near, far })
+    let [local, remote] = [local, remote].map(|side| side.into_iter().collect());
+    Ok(Sides { local, remote })
 }
 
-/// Far networks about which policies say more than prefixes do: part of what is sent there passes in clear.
-fn mixed(site: &Site) -> BTreeSet<IpNet> {
+/// Remote networks about which policies say more than prefixes do: part of what is sent there passes in clear.
+fn partly_bypassed(site: &Site) -> BTreeSet<IpNet> {
     let protects = |policy: &&Policy| matches!(policy.action, Action::Protect { .. });
     let protecting: Vec<_> = site.deciding_policies().filter(protects).collect();
     let bypasses = |policy: &&Policy| policy.action == Action::Bypass && !is_free(site, policy);
     let versions = [IpVersion::V4, IpVersion::V6].map(|version| {
-        let near = protecting.iter().flat_map(|policy| of_version(&policy.local, version));
-        (version, near.collect::<BTreeSet<_>>())
+        let local = protecting.iter().flat_map(|policy| of_version(&policy.local, version));
+        (version, local.collect::<BTreeSet<_>>())
     });
-    let mut mixed = BTreeSet::new();
+    let mut partly_bypassed = BTreeSet::new();
     for bypass in site.deciding_policies().filter(bypasses) {
         for policy in &protecting {
-            for (version, near) in &versions {
+            for (version, local) in &versions {
                 let own = of_version(&policy.local, *version);
-                let is_all_near = near.iter().all(|net| own.iter().any(|own| own.contains(net)));
+                let is_all_local = local.iter().all(|net| own.iter().any(|own| own.contains(net)));
                 // All that is sent there is protected before the other policy is asked.
                 let is_settled =
-                    is_whole(policy) && policy.priority < bypass.priority && is_all_near;
+                    is_whole(policy) && policy.priority < bypass.priority && is_all_local;
                 let [passed, protected] =
                     [bypass, policy].map(|policy| of_version(&policy.remote, *version));
-                mixed.extend(common(&passed, &protected).into_iter().filter(|_| !is_settled));
+                partly_bypassed
+                    .extend(common(&passed, &protected).into_iter().filter(|_| !is_settled));
             }
         }
     }
-    mixed
+    partly_bypassed
 }
 
 /// True if a policy is for all packets between its addresses.
@@ -211,37 +212,37 @@ pub(super) mod tests {
             .replace("local = \"10.1.0.0/24\"", "local = [\"10.1.0.0/24\", \"2001:db8:1::/48\"]");
         let two = protect("\"10.1.0.1-10.1.0.2\"", "\"10.3.0.0/16\"", "protocol = \"tcp\"");
         let sets = prefix_sets(&site("", &[&one, &two])).unwrap();
-        let Sides { near, far } = sets.sides();
-        assert_eq!(words(&near), ["10.1.0.0/24", "10.1.0.1/32", "10.1.0.2/32", "2001:db8:1::/48"]);
-        assert_eq!(words(&far), ["10.2.0.0/16", "10.3.0.0/16", "2001:db8:2::/48"]);
-        assert_eq!(sets.routed, far);
+        let Sides { local, remote } = sets.sides();
+        assert_eq!(words(&local), ["10.1.0.0/24", "10.1.0.1/32", "10.1.0.2/32", "2001:db8:1::/48"]);
+        assert_eq!(words(&remote), ["10.2.0.0/16", "10.3.0.0/16", "2001:db8:2::/48"]);
+        assert_eq!(sets.routed, remote);
         // What is not routed is protected all the same.
         let sets = prefix_sets(&site("routes = \"none\"", &[&one])).unwrap();
-        assert_eq!(words(&sets.sides().far), ["10.2.0.0/16", "2001:db8:2::/48"]);
+        assert_eq!(words(&sets.sides().remote), ["10.2.0.0/16", "2001:db8:2::/48"]);
         assert!(sets.routed.is_empty());
     }
 
     #[test]
     fn routes_say_what_policies_mean_whose_sides_overlap() {
-        let far = |local: &str, remote: &str, plain: &str| {
+        let remote_of = |local: &str, remote: &str, plain: &str| {
             let sets = prefix_sets(&site(plain, &[&protect(local, remote, "")]));
-            sets.map(|sets| words(&sets.sides().far)).map_err(|finding| finding.to_string())
+            sets.map(|sets| words(&sets.sides().remote)).map_err(|finding| finding.to_string())
         };
         let (all, listed) = ("\"0.0.0.0/0\"", "routes = [\"10.2.0.0/16\"]");
         let only = Ok(vec!["10.2.0.0/16".to_owned()]);
-        assert_eq!(far(all, all, listed), only);
-        assert_eq!(far("\"10.0.0.0/8\"", "\"10.0.0.0/8\"", listed), only);
-        assert_eq!(far("\"10.1.0.0/24\"", all, listed), only);
+        assert_eq!(remote_of(all, all, listed), only);
+        assert_eq!(remote_of("\"10.0.0.0/8\"", "\"10.0.0.0/8\"", listed), only);
+        assert_eq!(remote_of("\"10.1.0.0/24\"", all, listed), only);
         // Apart, they mean what they say.
-        let apart = far("\"10.1.0.0/24\"", "[\"10.2.0.0/16\", \"10.3.0.0/16\"]", listed);
+        let apart = remote_of("\"10.1.0.0/24\"", "[\"10.2.0.0/16\", \"10.3.0.0/16\"]", listed);
         assert_eq!(apart, Ok(vec!["10.2.0.0/16".to_owned(), "10.3.0.0/16".to_owned()]));
         let halves = "[\"0.0.0.0/1\", \"128.0.0.0/1\"]";
         for remote in [all, halves] {
-            let refused = far(all, remote, "routes = \"none\"").unwrap_err();
+            let refused = remote_of(all, remote, "routes = \"none\"").unwrap_err();
             assert!(refused.contains("policy 'p0'"), "{refused}");
             assert!(refused.contains("leak_protection = false"), "{refused}");
             // Beside another interface there are no routes that could say it.
-            let refused = far(all, remote, "backend = \"af_packet\"").unwrap_err();
+            let refused = remote_of(all, remote, "backend = \"af_packet\"").unwrap_err();
             assert!(refused.contains("does not list networks for cv-convoy0"), "{refused}");
             assert!(refused.contains("leak_protection = false"), "{refused}");
             assert!(!refused.contains("list the networks"), "{refused}");

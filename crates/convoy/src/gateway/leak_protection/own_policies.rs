@@ -76,14 +76,14 @@ impl OwnPolicies {
         self.looked_up.is_some() && self.looked_up == other.looked_up
     }
 
-    /// Networks of those that hold: near and far ones.
+    /// Networks of those that hold: local and remote ones.
     pub(super) fn sides(&self) -> Sides {
         match &self.protected {
             SitePolicies::Networks(sets) => sets.sides(),
             SitePolicies::Each { policies, .. } => {
                 let holding = || policies.iter().filter(|policy| policy.holds());
-                let near = holding().map(|policy| policy.local).collect();
-                Sides { near, far: holding().map(|policy| policy.remote).collect() }
+                let local = holding().map(|policy| policy.local).collect();
+                Sides { local, remote: holding().map(|policy| policy.remote).collect() }
             }
         }
     }
@@ -96,11 +96,11 @@ impl OwnPolicies {
         // Where the kernel asks, rules lead to tables of their own, ahead of the main one.
         let leads = if self.protected.ask() { Lead::ByMark } else { config.leads };
         let config = Config { leads, ..config.clone() };
-        let far: Vec<_> = match &self.protected {
+        let remote: Vec<_> = match &self.protected {
             SitePolicies::Networks(sets) => sets.routed.iter().copied().collect(),
-            SitePolicies::Each { .. } => self.sides().far.into_iter().collect(),
+            SitePolicies::Each { .. } => self.sides().remote.into_iter().collect(),
         };
-        let mut found = findings(&Look::around(&config, &[])?, &config, &far);
+        let mut found = findings(&Look::around(&config, &[])?, &config, &remote);
         found.retain(Past::leads_past);
         Ok(found)
     }
@@ -117,16 +117,18 @@ fn covers(site: &Site) -> Result<BTreeSet<Policy>, Box<Finding>> {
         };
         let is_whole = policy.protocol.is_none() && policy.upper == Upper::Any;
         for version in [IpVersion::V4, IpVersion::V6] {
-            let (near, far) = match meant(site, policy, version) {
+            let (local, remote) = match meant(site, policy, version) {
                 _ if verdict == Verdict::Bypass => {
                     (of_version(&policy.local, version), of_version(&policy.remote, version))
                 }
-                Ok(sides) => (sides.near.iter().copied().collect::<Vec<_>>(), sides.far_prefixes()),
+                Ok(sides) => {
+                    (sides.local.iter().copied().collect::<Vec<_>>(), sides.remote_prefixes())
+                }
                 // It is for what the TUN interface takes: held, it would cut the host off.
                 Err(_) if verdict == Verdict::Discard => continue,
                 Err(finding) => return Err(finding),
             };
-            for local in IpNet::aggregate(&near) {
+            for local in IpNet::aggregate(&local) {
                 let policy = |remote: &IpNet| Policy {
                     local,
                     remote: *remote,
@@ -134,7 +136,7 @@ fn covers(site: &Site) -> Result<BTreeSet<Policy>, Box<Finding>> {
                     verdict,
                     way: None,
                 };
-                covers.extend(far.iter().map(policy));
+                covers.extend(remote.iter().map(policy));
             }
         }
     }
@@ -226,14 +228,14 @@ mod tests {
     fn everything_is_all_but_the_near_side_and_links() {
         let one = protect("\"10.1.0.0/24\"", "\"0.0.0.0/0\"", "");
         let own = OwnPolicies::of(&site("", &[&one])).unwrap();
-        let Sides { near, far } = own.sides();
-        assert_eq!(near.len(), 1);
-        let is_far = |address: &str| {
+        let Sides { local, remote } = own.sides();
+        assert_eq!(local.len(), 1);
+        let is_remote = |address: &str| {
             let address: std::net::IpAddr = address.parse().unwrap();
-            far.iter().any(|net| net.contains(&address))
+            remote.iter().any(|net| net.contains(&address))
         };
-        assert!(is_far("10.1.1.1") && is_far("239.1.1.1"));
-        assert!(!is_far("10.1.0.9") && !is_far("224.0.0.5") && !is_far("169.254.1.1"));
+        assert!(is_remote("10.1.1.1") && is_remote("239.1.1.1"));
+        assert!(!is_remote("10.1.0.9") && !is_remote("224.0.0.5") && !is_remote("169.254.1.1"));
     }
 
     #[test]

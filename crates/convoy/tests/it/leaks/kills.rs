@@ -11,7 +11,7 @@ use super::{World, nothing_in_clear};
 use crate::common::{Gateway, ip};
 
 /// True if `nft flush ruleset` empties the packet filter of a namespace; none where it does not run here.
-fn is_emptied(namespace: &Namespace) -> Option<bool> {
+pub(super) fn is_emptied(namespace: &Namespace) -> Option<bool> {
     let mut nft = Command::new("nft");
     nft.args(["flush", "ruleset"]).stderr(Stdio::null());
     Some(namespace.spawn(&mut nft).ok()?.wait().unwrap().success())

@@ -15,7 +15,7 @@ mod reverse_path;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -129,11 +129,14 @@ impl World {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
-    fn open(&self, side: usize) {
+    /// What `convoy open` says.
+    fn open(&self, side: usize) -> String {
         let gateway = [&self.lab.a.gateway, &self.lab.b.gateway][side];
         let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        command.arg("open").arg(&self.sites[side]);
-        assert!(gateway.spawn(&mut command).unwrap().wait().unwrap().success());
+        command.arg("open").arg(&self.sites[side]).stdout(Stdio::piped());
+        let output = gateway.spawn(&mut command).unwrap().wait_with_output().unwrap();
+        assert!(output.status.success());
+        text(&output.stdout)
     }
 }
 
@@ -184,6 +187,32 @@ fn stays_closed(change: impl Fn(String) -> String) {
     assert!(!rest.contains("unreachable 10.2."), "{rest}");
     // There is nothing to open twice.
     world.open(0);
+}
+
+/// A disk may not be there, and somebody may have emptied the packet filter: routes are in the way still.
+#[test]
+fn a_site_is_opened_without_its_state_and_key_files() {
+    let Some(world) = World::new(|text| text) else { return };
+    let [a, b] = world.start();
+    a.kill();
+    drop(b);
+    let site = &world.sites[0];
+    let folder = world.folder.path();
+    fs::rename(folder.join("a.state"), folder.join("unmounted")).unwrap();
+    let in_file = |line: &str| match line.starts_with("key = ") {
+        true => "key_file = \"keys/one\"\n".to_owned(),
+        false => format!("{line}\n"),
+    };
+    let text: String = fs::read_to_string(site).unwrap().lines().map(in_file).collect();
+    fs::write(site, text).unwrap();
+    assert_eq!(convoy(&["check", site.to_str().unwrap()]).status.code(), Some(2));
+    let _ = kills::is_emptied(&world.lab.a.gateway);
+    nothing_in_clear(&world.wire());
+    let said = world.open(0);
+    assert!(said.contains("tun0 is open"), "{said}");
+    assert!(world.wire().clear >= 5);
+    let said = world.open(0);
+    assert!(said.contains("nothing was closed around tun0"), "{said}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! Somebody removes the TUN interface of a running gateway.
+//! Somebody removes the TUN interface of a running gateway, or makes it useless.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use convoy_lab::{Family, WIRE_LINK};
 
 use super::beside_daemons::with_daemons;
 use super::{World, nothing_in_clear};
-use crate::common::{PATIENCE, ip};
+use crate::common::{PATIENCE, ip, status, text};
 
 /// The gateway makes it again, and nothing leaves meanwhile, although somebody's route is more specific.
 fn is_made_again(change: impl Fn(String) -> String, interface: &str) {
@@ -68,4 +69,64 @@ fn an_interface_that_somebody_removes_is_made_again() {
 #[test]
 fn an_interface_that_somebody_removes_beside_daemons_is_made_again() {
     is_made_again(with_daemons, "tun0");
+}
+
+/// Nothing leaves in clear meanwhile; status and doctor say why nothing passes, and how it would again.
+fn is_told_of(change: impl Fn(String) -> String) {
+    let Some(world) = World::new(change) else { return };
+    let [a, _b] = world.start();
+    let (gateway, site) = (&world.lab.a.gateway, &world.sites[0]);
+    let reasons = || status(site)["health"]["reasons"].to_string();
+    let wait_for = |words: &str| {
+        let begun = Instant::now();
+        while !reasons().contains(words) {
+            assert!(begun.elapsed() < PATIENCE, "{words}: {}\n{}", reasons(), a.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(status(site)["health"]["level"], "critical");
+        nothing_in_clear(&world.wire());
+    };
+    let doctor = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+        command.arg("doctor").arg(site).stdout(Stdio::piped());
+        let output = gateway.spawn(&mut command).unwrap().wait_with_output().unwrap();
+        let said = text(&output.stdout);
+        said.lines().find(|line| line.contains("TUN interface")).unwrap().to_owned()
+    };
+    assert!(doctor().starts_with("OK"), "{}", doctor());
+    let mtu = || ip(gateway, "link show tun0").split_once(" mtu ").unwrap().1[..5].to_owned();
+    let before = mtu();
+    ip(gateway, "link set tun0 down");
+    wait_for("interface tun0 is down, so nothing passes: ip link set tun0 up");
+    assert!(doctor().starts_with("PROBLEM") && doctor().contains("is down"), "{}", doctor());
+    ip(gateway, "link set tun0 name aside");
+    ip(gateway, "link set aside up");
+    wait_for("interface tun0 is called aside now");
+    assert!(doctor().starts_with("PROBLEM") && doctor().contains("was renamed"), "{}", doctor());
+    for step in ["set aside down", "set aside name tun0", "set tun0 up"] {
+        ip(gateway, &format!("link {step}"));
+    }
+    world.wait_for_tunnel(&a);
+    assert!(world.is_reached(), "{}", a.log());
+    let begun = Instant::now();
+    while reasons().contains("tun0") || mtu() != before {
+        assert!(begun.elapsed() < PATIENCE, "{} {}\n{}", mtu(), reasons(), a.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(a.log().contains("put right: interface tun0"), "{}", a.log());
+    let mut there = world.lab.a.host.spawn(Command::new("sleep").arg("600")).unwrap();
+    ip(gateway, &format!("link set tun0 netns {}", there.id()));
+    wait_for("interface tun0 is in another network namespace");
+    there.kill().unwrap();
+    there.wait().unwrap();
+}
+
+#[test]
+fn an_interface_in_which_nothing_passes_is_told_of() {
+    is_told_of(|text| text);
+}
+
+#[test]
+fn an_interface_in_which_nothing_passes_beside_daemons_is_told_of() {
+    is_told_of(with_daemons);
 }

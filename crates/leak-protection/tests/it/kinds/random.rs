@@ -24,8 +24,8 @@ pub(crate) struct Side {
     own: &'static str,
     /// Addresses that are not routed.
     of_link: &'static [&'static str],
-    near: &'static [&'static str],
-    far: &'static [&'static str],
+    local: &'static [&'static str],
+    remote: &'static [&'static str],
     any: &'static [&'static str],
 }
 
@@ -35,8 +35,8 @@ pub(crate) const SIDES: [Side; 2] = [
         wire: ["10.2.0.2", "10.2.0.3", "10.3.0.2"],
         own: "10.1.0.1",
         of_link: &["224.0.0.251", "239.1.1.1", "255.255.255.255", "192.0.2.255", "169.254.7.7"],
-        near: &["10.1.0.0/16", "10.1.0.0/24", "10.1.0.0/31", "10.1.0.2/32"],
-        far: &[
+        local: &["10.1.0.0/16", "10.1.0.0/24", "10.1.0.0/31", "10.1.0.2/32"],
+        remote: &[
             "10.2.0.0/15",
             "10.2.0.0/16",
             "10.2.0.3/32",
@@ -54,8 +54,8 @@ pub(crate) const SIDES: [Side; 2] = [
         wire: ["2001:db8:2::2", "2001:db8:2::3", "2001:db8:3::2"],
         own: "2001:db8:0:1::1",
         of_link: &["ff02::fb", "ff0e::1", "ff05::2"],
-        near: &["2001:db8:0:1::/64", "2001:db8::/47", "2001:db8:0:1::2/128", "2001:db8:0:1::/127"],
-        far: &[
+        local: &["2001:db8:0:1::/64", "2001:db8::/47", "2001:db8:0:1::2/128", "2001:db8:0:1::/127"],
+        remote: &[
             "2001:db8:2::/47",
             "2001:db8:2::/48",
             "2001:db8:2::3/128",
@@ -134,7 +134,7 @@ impl Random {
             let is_wide = mode == Mode::Daemons && self.one_in(3);
             self.of(if is_wide { side.any } else { some }).parse().unwrap()
         };
-        let (local, remote) = (network(side.near), network(side.far));
+        let (local, remote) = (network(side.local), network(side.remote));
         let icmp = if local.addr().is_ipv4() { ICMP } else { ICMPV6 };
         let protocols =
             [None, None, Some(UDP), Some(UDP), Some(UDP), Some(TCP), Some(icmp), Some(UNKNOWN)];

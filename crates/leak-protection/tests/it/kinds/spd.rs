@@ -100,8 +100,12 @@ impl Spd {
     fn sets(&self) -> PrefixSets {
         let held = || self.rules.iter().filter(|rule| rule.verdict != Verdict::Bypass);
         let far: BTreeSet<_> = held().map(|rule| rule.remote).collect();
-        let sides = held().map(|rule| Sides { near: [rule.local].into(), far: far.clone() });
-        PrefixSets { policies: sides.collect(), mixed: far.clone(), ..PrefixSets::default() }
+        let sides = held().map(|rule| Sides { local: [rule.local].into(), remote: far.clone() });
+        PrefixSets {
+            policies: sides.collect(),
+            partly_bypassed: far.clone(),
+            ..PrefixSets::default()
+        }
     }
 }
 
@@ -167,7 +171,7 @@ pub(crate) struct Guard<'a> {
     world: &'a World,
     config: Config,
     spd: Arc<Mutex<Spd>>,
-    standing: Option<LeakProtection>,
+    installed: Option<LeakProtection>,
     answering: Option<Answering>,
 }
 
@@ -176,7 +180,7 @@ impl<'a> Guard<'a> {
         let leads = if mode == Mode::Site { Lead::ByDestination } else { Lead::ByMark };
         let config = Config { leads, ..world.config() };
         let spd = Arc::new(Mutex::new(Spd { mode, rules: Vec::new() }));
-        let mut guard = Self { world, config, spd, standing: None, answering: None };
+        let mut guard = Self { world, config, spd, installed: None, answering: None };
         guard.restart(Vec::new());
         guard.answers(true);
         guard
@@ -201,17 +205,17 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Has its process leave what stands, and another one take it over, with these policies.
+    /// Has its process leave what is_installed, and another one take it over, with these policies.
     pub(crate) fn restart(&mut self, rules: Vec<Rule>) {
-        self.standing = None;
+        self.installed = None;
         let mut spd = self.spd.lock().unwrap();
         spd.rules = rules;
         let (config, spd) = (self.config.clone(), spd.clone());
-        let standing = self.world.gateway.run(move || match spd.mode {
-            Mode::Site => LeakProtection::raise(config, spd.sets()).unwrap(),
+        let installed = self.world.gateway.run(move || match spd.mode {
+            Mode::Site => LeakProtection::install(config, spd.sets()).unwrap(),
             Mode::Daemons => {
                 let mut protection =
-                    LeakProtection::raise(config, SitePolicies::default()).unwrap();
+                    LeakProtection::install(config, SitePolicies::default()).unwrap();
                 let shown: Vec<_> = spd.rules.iter().map(Rule::shown).collect();
                 let _ = protection.change(&shown, &[]).unwrap();
                 protection.settle().unwrap();
@@ -219,14 +223,14 @@ impl<'a> Guard<'a> {
                 protection
             }
         });
-        self.standing = Some(standing);
+        self.installed = Some(installed);
     }
 
     /// These policies in place of those of before; those that come and go are named.
     pub(crate) fn change(&mut self, rules: Vec<Rule>, come: &[Rule], gone: &[Rule]) {
         let shown = |rules: &[Rule]| rules.iter().map(Rule::shown).collect::<Vec<_>>();
         let before = self.spd();
-        let protection = self.standing.as_mut().unwrap();
+        let protection = self.installed.as_mut().unwrap();
         match before.mode {
             Mode::Site => {
                 // Closed for the policies of before and of now, until all know the new ones.
@@ -250,7 +254,7 @@ impl<'a> Guard<'a> {
     /// Answers of before are believed no longer, as often.
     pub(crate) fn forget(&mut self, times: usize) {
         for _ in 0..times {
-            self.standing.as_mut().unwrap().forget_answers().unwrap();
+            self.installed.as_mut().unwrap().forget_answers().unwrap();
         }
     }
 }

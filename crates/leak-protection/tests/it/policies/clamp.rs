@@ -118,7 +118,7 @@ fn segments_of_forwarded_connections_fit_the_tunnels() {
     let mut fence = raise(&world);
     route("del");
     let mut clamp = raised(&world, &[]);
-    fence.add(&super::far());
+    fence.come(&super::far());
     assert_eq!(connect(&world, &mut tun, ends[0], LARGE), [1339, 1339]);
     assert_eq!(connect(&world, &mut tun, ends[1], LARGE), [1319, 1319]);
     // Never more than was said.

@@ -142,7 +142,7 @@ fn packets_in_clear_from_protected_networks_do_not_come_in_and_those_of_tunnels_
     }
     let mut tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&guarded());
+    fence.come(&guarded());
     nothing_comes_in(&receivers);
     assert_eq!((fence.refused(), fence.stopped()), (4, 0));
     for (receiver, far) in &receivers {
@@ -169,15 +169,15 @@ fn packets_in_clear_from_protected_networks_do_not_come_in_and_those_of_tunnels_
     for (receiver, far) in &receivers {
         assert!(receiver.hears(far, b"nobody claimed it"));
     }
-    fence.add(&guarded());
+    fence.come(&guarded());
     nothing_comes_in(&receivers);
-    fence.remove(&guarded());
+    fence.go(&guarded());
     for (receiver, far) in &receivers {
         assert!(receiver.hears(far, b"given up"));
     }
-    fence.add(&guarded());
+    fence.come(&guarded());
     nothing_comes_in(&receivers);
-    fence.take_away().unwrap();
+    fence.remove().unwrap();
     for (receiver, far) in &receivers {
         assert!(receiver.hears(far, b"open again"));
     }
@@ -197,8 +197,8 @@ fn ike_esp_and_errors_about_them_come_in_though_everything_is_protected() {
     };
     let (ike, others) = ([500, 4500, 4600].map(at), at(501));
     let mut fence =
-        world.gateway.run(|| LeakProtection::raise(config, SitePolicies::default()).unwrap());
-    fence.add(&everything(["192.0.2.1/32", "2001:db8:0:2::1/128"]));
+        world.gateway.run(|| LeakProtection::install(config, SitePolicies::default()).unwrap());
+    fence.come(&everything(["192.0.2.1/32", "2001:db8:0:2::1/128"]));
     for (port, receivers) in ike.iter().enumerate() {
         for receiver in receivers {
             // Certificates make IKE's datagrams larger than a packet.
@@ -344,10 +344,10 @@ fn link_local_addresses_within_a_protected_network_send_nothing_to_who_is_guarde
     // The receivers' other senders are not to be held.
     let named = ["169.254.0.0/16", "fe80::/10"].into_iter().zip(LANS);
     let named: Vec<_> = named.map(|(far, lan)| policy(lan, far, Verdict::Protect)).collect();
-    fence.add(&named);
+    fence.come(&named);
     nothing_comes_in(&ways);
     assert_eq!(fence.refused(), 3);
-    fence.remove(&named);
+    fence.go(&named);
     for (receiver, sender) in &ways {
         assert!(receiver.hears(sender, b"bypassed"));
     }
@@ -358,7 +358,7 @@ fn the_guard_is_taken_over_where_it_stood() {
     let Some(world) = world() else { return };
     let receivers = receivers(&world);
     let mut fence = raise(&world);
-    fence.add(&guarded());
+    fence.come(&guarded());
     // Without an owner somebody may empty it, and it is made again.
     drop(fence);
     for family in ["-4", "-6"] {

@@ -11,7 +11,8 @@ use std::{
 
 use convoy_host::LinkName;
 use convoy_leak_protection::{
-    Config, LeakProtection, LeakProtectionError, Policy, SitePolicies, Verdict, far as far_prefixes,
+    Config, LeakProtection, LeakProtectionError, Policy, SitePolicies, Verdict,
+    remote_prefixes as far_prefixes,
 };
 use ipnet::IpNet;
 use nix::libc;
@@ -23,8 +24,8 @@ use crate::world::{Tun, World};
 fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
     let Some(world) = World::new() else { return };
     let mut fence = raise(&world);
-    fence.add(&far());
-    fence.add(&[protected("10.3.0.0/16")]);
+    fence.come(&far());
+    fence.come(&[protected("10.3.0.0/16")]);
     let closed = world.picture();
     drop(fence);
     let mut fence = raise(&world);
@@ -38,7 +39,7 @@ fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
     nothing_leaves(&world);
     let mut tun = world.tun();
     fence.repair().unwrap();
-    fence.add(&far());
+    fence.come(&far());
     super::all_goes_into(&mut tun, &world);
     let [local, ..] = world.senders();
     assert!(!world.leaves(&local, "10.3.0.9"));
@@ -46,7 +47,7 @@ fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
     assert_eq!(fence.left().count(), 0);
     super::all_goes_into(&mut tun, &world);
     assert!(world.leaves(&local, "10.3.0.9"));
-    fence.remove(&far());
+    fence.go(&far());
     assert!(world.leaves(&local, far_host(&local)));
 }
 
@@ -54,13 +55,13 @@ fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
 fn policies_that_are_taken_back_leave_closed_what_an_earlier_life_left() {
     let Some(world) = World::new() else { return };
     let mut fence = raise(&world);
-    fence.add(&far());
+    fence.come(&far());
     drop(fence);
     let mut fence = raise(&world);
     let left: Vec<IpNet> = fence.left().collect();
     for come in [far(), vec![protected("10.0.0.0/8"), protected("10.5.0.0/16")]] {
         let closed = world.picture();
-        fence.add(&come);
+        fence.come(&come);
         assert!(fence.left().count() < left.len());
         assert!(fence.take_back(&come).unwrap().answers, "less was held meanwhile");
         assert_eq!(world.picture(), closed);
@@ -79,10 +80,10 @@ fn nobody_takes_over_from_one_who_lives() {
     let fence = raise(&world);
     let error = world
         .gateway
-        .run(|| LeakProtection::raise(config(&world), SitePolicies::default()).unwrap_err());
+        .run(|| LeakProtection::install(config(&world), SitePolicies::default()).unwrap_err());
     assert_eq!(error, LeakProtectionError::Held { table: "convoy-convoy0".to_owned() });
     drop(fence);
-    raise(&world).take_away().unwrap();
+    raise(&world).remove().unwrap();
 }
 
 /// Four senders never stop while the gateway starts, is killed, starts again, and changes what it
@@ -91,7 +92,7 @@ fn nobody_takes_over_from_one_who_lives() {
 fn a_flood_finds_no_gap_between_lives() {
     let Some(world) = World::new() else { return };
     let mut fence = Some(raise(&world));
-    fence.as_mut().unwrap().add(&far());
+    fence.as_mut().unwrap().come(&far());
     let ended = AtomicBool::new(false);
     let sent = AtomicU64::new(0);
     let tag = world.listener.tag();
@@ -112,11 +113,11 @@ fn a_flood_finds_no_gap_between_lives() {
                 let living = fence.as_mut().unwrap();
                 living.repair().unwrap();
                 let around = ["10.2.0.0/15", "10.2.0.0/14", "2001:db8:2::/47"].map(protected);
-                living.add(&around);
-                living.remove(&around);
+                living.come(&around);
+                living.go(&around);
                 let same = policy("0.0.0.0/0", "10.2.0.0/16", Verdict::Discard);
-                living.add(&[same]);
-                living.remove(&[same]);
+                living.come(&[same]);
+                living.go(&[same]);
                 world.gateway.ip("link set convoy0 down");
                 world.gateway.ip("link set convoy0 up");
                 living.repair().unwrap();
@@ -126,7 +127,7 @@ fn a_flood_finds_no_gap_between_lives() {
                 drop(tun);
                 fence = Some(raise(&world));
                 let fence = fence.as_mut().unwrap();
-                fence.add(&far());
+                fence.come(&far());
                 fence.settle().unwrap();
             }
         }));
@@ -148,8 +149,8 @@ fn a_gateway_to_be_killed() {
     let up = Command::new("ip").args(["link", "set", "convoy0", "up"]).status().unwrap();
     assert!(up.success());
     let config = Config::new(LinkName::new("convoy0").unwrap());
-    let mut fence = LeakProtection::raise(config, SitePolicies::default()).unwrap();
-    fence.add(&far());
+    let mut fence = LeakProtection::install(config, SitePolicies::default()).unwrap();
+    fence.come(&far());
     fence.settle().unwrap();
     println!("{READY}");
     let around =
@@ -157,9 +158,9 @@ fn a_gateway_to_be_killed() {
     // Of another sender's, so that some is asked about.
     let other = policy("10.7.0.0/16", "10.2.7.0/24", Verdict::Bypass);
     loop {
-        fence.add(&around);
+        fence.come(&around);
         let _ = fence.change(&[other], &around).unwrap();
-        fence.remove(&[other]);
+        fence.go(&[other]);
     }
 }
 
@@ -212,7 +213,7 @@ fn a_process_that_is_killed_anywhere_leaves_no_gap() {
     nothing_leaves(&world);
     senders.iter().for_each(|sender| world.listener.flush(sender));
     assert_eq!(world.listener.count(&tag), 0);
-    raise(&world).take_away().unwrap();
+    raise(&world).remove().unwrap();
     assert!(world.leaves(&senders[0], far_host(&senders[0])));
 }
 
@@ -227,9 +228,9 @@ fn ten_thousand_networks_come_and_go() {
         .map(|n| IpNet::new(((0x2001_0db9 << 96) + (n << 81)).to_be_bytes().into(), 48));
     let policies: Vec<Policy> =
         v4.chain(v6).map(|net| protected(&net.unwrap().to_string())).collect();
-    fence.add(&policies);
-    fence.add(&policies);
-    fence.remove(&policies);
+    fence.come(&policies);
+    fence.come(&policies);
+    fence.go(&policies);
     let shown = || {
         let config = config(&world);
         world.gateway.run(|| far_prefixes(config).unwrap()).len()
@@ -243,7 +244,7 @@ fn ten_thousand_networks_come_and_go() {
     assert!(world.leaves(&local6, "2001:db9:1::9"));
     // One after the other, in the middle of the others.
     for policy in policies.iter().step_by(100) {
-        fence.remove(&[*policy]);
+        fence.go(&[*policy]);
     }
     assert!(!fence.repair().unwrap().any());
     assert_eq!(shown(), 9900);
@@ -254,6 +255,6 @@ fn ten_thousand_networks_come_and_go() {
     assert!(!world.leaves(&local4, "11.0.2.9"));
     fence.settle().unwrap();
     assert!(world.leaves(&local4, "11.0.2.9"));
-    fence.take_away().unwrap();
+    fence.remove().unwrap();
     assert_eq!(world.picture(), before);
 }

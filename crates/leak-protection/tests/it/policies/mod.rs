@@ -44,8 +44,8 @@ trait Counts {
     fn stopped(&mut self) -> u64;
     /// Packets that did not come in in clear.
     fn refused(&mut self) -> u64;
-    fn add(&mut self, policies: &[Policy]);
-    fn remove(&mut self, policies: &[Policy]);
+    fn come(&mut self, policies: &[Policy]);
+    fn go(&mut self, policies: &[Policy]);
 }
 
 impl Counts for LeakProtection {
@@ -59,11 +59,11 @@ impl Counts for LeakProtection {
         inbound
     }
 
-    fn add(&mut self, policies: &[Policy]) {
+    fn come(&mut self, policies: &[Policy]) {
         let _ = self.change(policies, &[]).unwrap();
     }
 
-    fn remove(&mut self, policies: &[Policy]) {
+    fn go(&mut self, policies: &[Policy]) {
         let _ = self.change(&[], policies).unwrap();
     }
 }
@@ -81,7 +81,7 @@ fn far_host(sender: &Sender) -> &'static str {
 
 fn raise(world: &World) -> LeakProtection {
     crate::world::raise(|| {
-        world.gateway.run(|| LeakProtection::raise(config(world), SitePolicies::default()))
+        world.gateway.run(|| LeakProtection::install(config(world), SitePolicies::default()))
     })
 }
 
@@ -113,7 +113,7 @@ fn protected_packets_go_into_the_tun_interface_and_nowhere_when_it_has_gone() {
     }
     let mut tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&far());
+    fence.come(&far());
     all_goes_into(&mut tun, &world);
     drop(tun);
     // Processes that other tests have just started may still have copies of the descriptor.
@@ -153,7 +153,7 @@ fn what_was_killed_stays_closed_without_anybody() {
     let Some(world) = World::new() else { return };
     let tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&far());
+    fence.come(&far());
     drop(fence);
     drop(tun);
     nothing_leaves(&world);
@@ -164,7 +164,7 @@ fn each_of_the_two_locks_holds_alone() {
     let Some(world) = World::new() else { return };
     let mut tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&far());
+    fence.come(&far());
     // strongSwan's table behind ours, as it is by default, and ahead of ours.
     for (family, via) in [("-4", "192.0.2.2"), ("-6", "2001:db8:0:2::2")] {
         world.gateway.ip(&format!("{family} rule add priority 220 table 220"));
@@ -204,7 +204,7 @@ fn links_that_go_down_and_up_open_nothing() {
     let Some(world) = World::new() else { return };
     let mut tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&far());
+    fence.come(&far());
     for _ in 0..3 {
         world.gateway.ip("link set convoy0 down");
         nothing_leaves(&world);
@@ -240,8 +240,8 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
     config.mark.value |= 0x10;
     let mut fence = world
         .gateway
-        .run(|| LeakProtection::raise(config.clone(), SitePolicies::default()).unwrap());
-    fence.add(&everything());
+        .run(|| LeakProtection::install(config.clone(), SitePolicies::default()).unwrap());
+    fence.come(&everything());
     for (to, any) in [("192.0.2.2", "0.0.0.0"), ("2001:db8:0:2::2", "[::]")] {
         let open = to.parse().unwrap();
         let sender = |space, port: u16| Sender::new(space, &format!("{any}:{port}"), open);
@@ -320,7 +320,7 @@ fn neighbours_find_each_other_and_ike_arrives_though_everything_is_closed() {
         world.gateway.run(|| std::fs::write(key, "1").unwrap());
     }
     let mut fence = raise(&world);
-    fence.add(&["0.0.0.0/0", "::/0"].map(protected));
+    fence.come(&["0.0.0.0/0", "::/0"].map(protected));
     for (to, any) in [("192.0.2.1", "0.0.0.0:0"), ("2001:db8:0:2::1", "[::]:0")] {
         for port in [500, 4500] {
             world.wire.ip("neigh flush all");
@@ -344,13 +344,13 @@ fn without_ipv6_the_rest_holds() {
         .gateway
         .run(|| std::fs::write("/proc/sys/net/ipv6/conf/convoy0/disable_ipv6", "1").unwrap());
     let mut fence = raise(&world);
-    fence.add(&far());
+    fence.come(&far());
     nothing_leaves(&world);
     let [local4, ..] = world.senders();
     let tag = world.listener.tag();
     local4.send(far_host(&local4), &tag).unwrap();
     assert!(tun.brings(&tag));
-    fence.take_away().unwrap();
+    fence.remove().unwrap();
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn what_tunnels_bring_reaches_the_lan_within_a_protected_network() {
         let key = format!("/proc/sys/net/ipv4/conf/all/{key}");
         world.gateway.run(|| std::fs::write(key, value).unwrap());
     }
-    fence.add(&[policy("10.1.0.0/24", "10.0.0.0/8", Verdict::Protect)]);
+    fence.come(&[policy("10.1.0.0/24", "10.0.0.0/8", Verdict::Protect)]);
     let inside = world.lan.run(|| UdpSocket::bind("10.1.0.2:7").unwrap());
     inside.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let tag = world.listener.tag();
@@ -379,7 +379,7 @@ fn what_tunnels_bring_reaches_the_lan_within_a_protected_network() {
     let length = inside.recv(&mut datagram).unwrap();
     assert!(datagram[..length].ends_with(&tag));
     // From one tunnel into another.
-    fence.add(&[policy("10.9.0.0/16", "10.0.0.0/8", Verdict::Protect)]);
+    fence.come(&[policy("10.9.0.0/16", "10.0.0.0/8", Verdict::Protect)]);
     let tag = world.listener.tag();
     tun.write(&crate::world::packet4("10.9.0.1", "10.8.0.1", &tag));
     assert!(tun.brings(&tag));
@@ -397,12 +397,12 @@ fn opening_up_leaves_the_host_as_it_was() {
     let Some(world) = World::new() else { return };
     let before = world.picture();
     let mut fence = raise(&world);
-    fence.add(&far());
-    fence.add(&[policy("10.1.0.0/24", "10.2.7.0/24", Verdict::Bypass)]);
-    fence.add(&[policy("10.1.0.0/24", "0.0.0.0/0", Verdict::Protect)]);
+    fence.come(&far());
+    fence.come(&[policy("10.1.0.0/24", "10.2.7.0/24", Verdict::Bypass)]);
+    fence.come(&[policy("10.1.0.0/24", "0.0.0.0/0", Verdict::Protect)]);
     let with = world.picture();
     assert!(before.iter().zip(&with).all(|(before, with)| before != with), "{with:#?}");
-    fence.take_away().unwrap();
+    fence.remove().unwrap();
     assert_eq!(world.picture(), before);
     for sender in world.senders() {
         assert!(world.leaves(&sender, far_host(&sender)));
@@ -414,12 +414,13 @@ fn what_works_against_it_is_found_on_a_real_host() {
     let Some(world) = World::new() else { return };
     let _tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&far());
+    fence.come(&far());
     let peers = ["192.0.2.2".parse().unwrap(), "2001:db8:0:2::2".parse().unwrap()];
     let found = || {
         let config = config(&world);
         let look = world.gateway.run(|| Look::around(&config, &peers).unwrap());
-        let far = world.gateway.run(|| convoy_leak_protection::far(config.clone()).unwrap());
+        let far =
+            world.gateway.run(|| convoy_leak_protection::remote_prefixes(config.clone()).unwrap());
         assert_eq!(far, FAR.map(net));
         findings(&look, &config, &far)
     };

@@ -31,7 +31,7 @@ fn the_host_does_not_speak_to_its_links_with_a_source_that_a_policy_is_for() {
     let is_heard = |port: u16| nearby::leaves(&world, &socket, (nearby::GROUP4, port).into());
     assert!(is_heard(7));
     let mut fence = raise(&world);
-    fence.add(&nearby::everything());
+    fence.come(&nearby::everything());
     // Of another connection, which is not known yet.
     assert!(!is_heard(8) && !is_heard(7));
     assert!(fence.stopped() >= 2);
@@ -64,6 +64,6 @@ fn nobody_comes_in_to_the_host_behind_another_source() {
         (length, from.ip().to_string(), refused)
     };
     assert_eq!(first(&mut fence), (5, "198.51.100.9".into(), 0));
-    fence.add(&[policy("10.1.0.0/24", "10.2.0.0/16", Verdict::Protect)]);
+    fence.come(&[policy("10.1.0.0/24", "10.2.0.0/16", Verdict::Protect)]);
     assert_eq!(first(&mut fence), (3, "192.0.2.2".into(), 1));
 }

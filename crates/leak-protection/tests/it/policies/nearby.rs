@@ -96,7 +96,7 @@ fn the_host_speaks_to_its_links_but_not_for_those_whom_a_policy_covers() {
     }
     let mut fence = raise(&world);
     assert_eq!(heard(&covered), [true; 5]);
-    fence.add(&everything());
+    fence.come(&everything());
     assert_eq!(heard(&covered), [false; 5]);
     assert_eq!(heard(&others), [true; 5]);
     // Of multicast the host hears a copy.
@@ -113,7 +113,7 @@ fn the_host_speaks_to_its_links_but_not_for_those_whom_a_policy_covers() {
     fence.settle().unwrap();
     assert_eq!(heard(&covered), [true; 5]);
     // One that names them, for everybody.
-    fence.add(&[protected("224.0.0.0/4")]);
+    fence.come(&[protected("224.0.0.0/4")]);
     assert_eq!(heard(&others), [true, false, true, true, true]);
 }
 
@@ -197,9 +197,9 @@ fn nobody_whom_a_policy_covers_is_forwarded_there() {
     let all = |is: bool| vec![is; ways.len()];
     assert_eq!(heard(), all(true));
     let mut fence = raise(&world);
-    fence.add(&[policy("10.1.0.0/24", "10.2.0.0/16", Verdict::Protect)]);
+    fence.come(&[policy("10.1.0.0/24", "10.2.0.0/16", Verdict::Protect)]);
     assert_eq!(heard(), all(true));
-    fence.add(&everything());
+    fence.come(&everything());
     let stopped = fence.stopped();
     assert_eq!(heard(), all(false));
     assert!(fence.stopped() >= stopped + ways.len() as u64);
@@ -235,7 +235,7 @@ fn what_tunnels_bring_for_a_group_is_not_taken_for_the_hosts_own() {
     let mut fence = raise(&world);
     assert!(is_heard(9) && is_heard(500));
     // A hub: what a spoke sends to everything goes on through another tunnel.
-    fence.add(&[policy("10.2.0.0/16", "224.0.0.0/3", Verdict::Protect)]);
+    fence.come(&[policy("10.2.0.0/16", "224.0.0.0/3", Verdict::Protect)]);
     assert!(!is_heard(9) && !is_heard(500) && !is_heard(4500));
     assert_eq!(fence.stopped(), 3);
 }
@@ -277,6 +277,6 @@ fn hosts_on_a_bridge_of_the_gateway_still_find_each_other() {
     };
     assert!(finds(), "not even without leak protection");
     let mut fence = raise(&world);
-    fence.add(&everything());
+    fence.come(&everything());
     assert!(finds());
 }

@@ -48,13 +48,13 @@ fn packets_that_no_policy_is_about_keep_the_marks_of_others() {
         assert_eq!(still_marked(&world), *expected, "{when}");
     };
     others_pass(&mut expected, "without policies");
-    fence.add(&far());
+    fence.come(&far());
     others_pass(&mut expected, "beside protected networks");
     // What others wrote is no answer.
     all_goes_into(&mut tun, &world);
     expected += 4;
-    fence.add(&[policy("10.1.0.0/24", "10.2.7.0/24", Verdict::Bypass)]);
-    fence.add(&[policy("2001:db8:0:1::/64", "2001:db8:2:7::/64", Verdict::Bypass)]);
+    fence.come(&[policy("10.1.0.0/24", "10.2.7.0/24", Verdict::Bypass)]);
+    fence.come(&[policy("2001:db8:0:1::/64", "2001:db8:2:7::/64", Verdict::Bypass)]);
     assert!(fence.asks());
     others_pass(&mut expected, "beside mixed networks");
 }
@@ -96,8 +96,8 @@ fn errors_about_what_a_tunnel_brought_do_not_quote_it_in_clear() {
     for pair in pairs {
         assert!(is_quoted(&mut tun, pair), "{pair:?}");
     }
-    fence.add(&[policy("10.1.0.0/24", FAR[0], Verdict::Protect)]);
-    fence.add(&[policy("2001:db8:0:1::/64", FAR[1], Verdict::Protect)]);
+    fence.come(&[policy("10.1.0.0/24", FAR[0], Verdict::Protect)]);
+    fence.come(&[policy("2001:db8:0:1::/64", FAR[1], Verdict::Protect)]);
     for pair in pairs {
         assert!(!is_quoted(&mut tun, pair), "{pair:?} is quoted in clear");
     }
@@ -110,8 +110,8 @@ fn errors_about_what_a_tunnel_brought_do_not_quote_it_in_clear() {
     world.listener.flush(&world.senders()[0]);
     assert_eq!(world.listener.count(&tag), 0, "a redirect quotes it in clear");
     // With questions as well: nobody answered that these pass.
-    fence.add(&[policy("10.1.0.0/24", "10.2.0.0/24", Verdict::Bypass)]);
-    fence.add(&[policy("2001:db8:0:1::/64", "2001:db8:2::/64", Verdict::Bypass)]);
+    fence.come(&[policy("10.1.0.0/24", "10.2.0.0/24", Verdict::Bypass)]);
+    fence.come(&[policy("2001:db8:0:1::/64", "2001:db8:2::/64", Verdict::Bypass)]);
     for pair in pairs {
         assert!(!is_quoted(&mut tun, pair), "{pair:?} is quoted in clear");
     }
@@ -122,7 +122,7 @@ fn who_sends_to_a_tunnel_is_told_of_errors() {
     let Some(world) = World::new() else { return };
     let _tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&FAR.map(protected));
+    fence.come(&FAR.map(protected));
     let [_, lan4, ..] = world.senders();
     lan4.socket.set_ttl(1).unwrap();
     assert_eq!(refusal(&lan4), libc::EHOSTUNREACH, "time exceeded");

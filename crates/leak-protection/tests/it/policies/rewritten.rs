@@ -247,7 +247,7 @@ fn what_source_nat_makes_a_protected_packet_goes_into_the_tunnel_and_answers_com
     let Some(world) = world() else { return };
     let mut tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&near_and_far());
+    fence.come(&near_and_far());
     let hidden = hidden(&world);
     if !follow(&world, &mut fence) {
         return;
@@ -263,7 +263,7 @@ fn who_is_masqueraded_by_an_address_of_the_wire_reaches_the_tunnel() {
     let Some(world) = world() else { return };
     let mut tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&[policy("192.0.2.1/32", "10.2.0.0/16", Verdict::Protect)]);
+    fence.come(&[policy("192.0.2.1/32", "10.2.0.0/16", Verdict::Protect)]);
     let masqueraded = hidden_one(&world.lan, "192.168.8.2", "10.2.8.9", "192.0.2.1");
     if !follow(&world, &mut fence) {
         return;
@@ -289,7 +289,7 @@ fn who_serves_behind_a_near_address_answers_by_the_tunnel() {
     let Some(world) = world() else { return };
     let mut tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&near_and_far());
+    fence.come(&near_and_far());
     if !follow(&world, &mut fence) {
         return;
     }
@@ -324,7 +324,7 @@ fn what_nat_makes_a_protected_packet_is_dropped_while_nobody_takes_it() {
     let free = world.listener.tag();
     hidden[0].send(7, &free);
     world.listener.await_tag(&free, "what nothing holds");
-    fence.add(&near_and_far());
+    fence.come(&near_and_far());
     // As long as nobody said that NAT is followed, and a flow in clear of before is held, too.
     nothing_leaves(&world, &hidden, 8);
     assert_eq!(fence.stopped(), 4);
@@ -362,7 +362,7 @@ fn policies_decide_about_packets_as_nat_made_them() {
     let Some(world) = world() else { return };
     let _tun = world.tun();
     let mut fence = raise(&world);
-    fence.add(&near_and_far());
+    fence.come(&near_and_far());
     if !follow(&world, &mut fence) {
         return;
     }
@@ -370,7 +370,7 @@ fn policies_decide_about_packets_as_nat_made_them() {
     let free = [("10.1.0.0/16", "10.2.0.0/16"), ("2001:db8:0:1::/64", "2001:db8:2::/48")];
     let free =
         free.map(|(near, far)| Policy { is_whole: false, ..policy(near, far, Verdict::Bypass) });
-    fence.add(&free);
+    fence.come(&free);
     let taker = Taker::start(&world);
     for it in &hidden(&world) {
         for _ in 0..2 {

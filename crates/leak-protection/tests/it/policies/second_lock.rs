@@ -1,7 +1,7 @@
 //! Rules and routes that hold packets where marks lead when no gateway runs and the packet filter is empty, as after `nft
 //! flush ruleset`.
 
-use convoy_leak_protection::{LeakProtection, Verdict, take_away};
+use convoy_leak_protection::{LeakProtection, Verdict, remove};
 
 use super::{Counts as _, config, far_host, policy, raise};
 use crate::world::{Sender, Tun, World, senders};
@@ -33,7 +33,7 @@ fn nothing_leaves_without_a_gateway_and_without_its_table() {
         let whole = |far| policy(NEAR[version], far, Verdict::Protect);
         let is_whole = false;
         let part = convoy_leak_protection::Policy { is_whole, ..part };
-        protection.add(&[whole(FAR[version]), whole(MIXED[version]), part]);
+        protection.come(&[whole(FAR[version]), whole(MIXED[version]), part]);
     }
     assert!(!protection.repair().unwrap().any(), "it follows each policy");
     // A route of somebody, as specific as can be, is none of the lock's business.
@@ -61,7 +61,7 @@ fn nothing_leaves_without_a_gateway_and_without_its_table() {
     assert!(!world.leaves(&senders(&world)[1], "10.2.0.9"));
     protection.settle().unwrap();
     drop(protection);
-    world.gateway.run(|| take_away(config(&world)).unwrap());
+    world.gateway.run(|| remove(config(&world)).unwrap());
     for (family, host) in [("-4", "10.2.0.9/32"), ("-6", "2001:db8:2::9/128")] {
         world.gateway.ip(&format!("{family} route del {host}"));
     }
@@ -75,11 +75,11 @@ fn what_policies_no_longer_hold_passes_and_the_rest_stays() {
     let mut protection = raise(&world);
     let [one, other] =
         ["10.2.0.0/24", "10.2.1.0/24"].map(|far| policy("10.1.0.0/24", far, Verdict::Protect));
-    protection.add(&[one, other]);
-    protection.add(&[policy("10.7.0.0/16", "10.2.1.0/24", Verdict::Protect)]);
-    protection.remove(&[other]);
+    protection.come(&[one, other]);
+    protection.come(&[policy("10.7.0.0/16", "10.2.1.0/24", Verdict::Protect)]);
+    protection.go(&[other]);
     assert!(!protection.repair().unwrap().any());
-    protection.remove(&[policy("10.7.0.0/16", "10.2.1.0/24", Verdict::Protect)]);
+    protection.go(&[policy("10.7.0.0/16", "10.2.1.0/24", Verdict::Protect)]);
     assert!(!protection.repair().unwrap().any());
     end_and_flush(&world, protection, tun);
     let [_, lan, ..] = senders(&world);
@@ -96,16 +96,16 @@ fn too_many_near_networks_have_one_lock_and_it_is_said() {
         policy(&net, "10.2.0.0/24", Verdict::Protect)
     };
     let many: Vec<_> = (0..256).map(near).collect();
-    protection.add(&many);
+    protection.come(&many);
     assert!(!protection.has_one_lock_only());
     let rules = |world: &World| {
         world.gateway.ip("-4 rule").lines().filter(|line| line.contains("lookup 4512")).count()
     };
     assert_eq!(rules(&world), 256);
-    protection.add(&[near(256)]);
+    protection.come(&[near(256)]);
     assert!(protection.has_one_lock_only());
     assert_eq!(rules(&world), 0);
-    protection.remove(&[near(256)]);
+    protection.go(&[near(256)]);
     assert_eq!(rules(&world), 256);
     assert!(!protection.repair().unwrap().any());
 }

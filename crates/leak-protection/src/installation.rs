@@ -38,7 +38,7 @@ impl Repaired {
 
 /// Leak protection as the kernel has it.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Installation {
     table: Table,
     routes: Routes,
     rules: Rules,
@@ -49,9 +49,9 @@ pub(crate) struct Standing {
     routed: BTreeSet<IpNet>,
 }
 
-impl Standing {
-    /// Raises it in the calling thread's network namespace, in place of what an earlier life left.
-    pub(crate) fn raise(
+impl Installation {
+    /// Installs it in the calling thread's network namespace, in place of what an earlier life left.
+    pub(crate) fn install(
         config: Config,
         covers: Shown<'_>,
         routed: BTreeSet<IpNet>,
@@ -68,19 +68,19 @@ impl Standing {
             // Without questions it is closed all the same.
             if asks(covers) {
                 let (none, mut closed) = (&Cover::default(), covers);
-                closed.iter_mut().for_each(|(_, prefixes)| prefixes.mixed = none);
+                closed.iter_mut().for_each(|(_, prefixes)| prefixes.partly_bypassed = none);
                 let _ = table.make(closed);
             }
             return Err(error);
         }
-        let mut standing = Self { table, routes, rules, links, lock, leads, routed };
-        standing.lead()?;
-        standing.lock.make(covers)?;
+        let mut installation = Self { table, routes, rules, links, lock, leads, routed };
+        installation.lead()?;
+        installation.lock.make(covers)?;
         // An earlier life may have led in the other way.
-        standing.unlock(&other)?;
+        installation.unlock(&other)?;
         // Packets are lost at the worst; the first repair says why.
-        let _ = standing.look_at_marks();
-        Ok(standing)
+        let _ = installation.look_at_marks();
+        Ok(installation)
     }
 
     /// The port of the socket that the table is changed by.
@@ -136,7 +136,7 @@ impl Standing {
         self.table.follows_nat()
     }
 
-    /// The sets are not what they should be, and [`Standing::repair`] is due.
+    /// The sets are not what they should be, and [`Installation::repair`] is due.
     pub(crate) const fn is_behind(&mut self) {
         self.table.is_behind();
     }
@@ -208,14 +208,14 @@ impl Standing {
         if config.leads == Lead::ByMark && self.table.is_marked_by_another()? {
             return Ok(());
         }
-        SecondLock::open(config)?.remove()
+        SecondLock::open(config)?.remove().map(drop)
     }
 
     /// Ends it: packets go where routes lead.
-    pub(crate) fn take_away(mut self) -> Result<(), LeakProtectionError> {
+    pub(crate) fn remove(mut self) -> Result<(), LeakProtectionError> {
         self.table.remove()?;
         self.rules.remove()?;
         self.lock.remove()?;
-        self.routes.remove()
+        self.routes.remove().map(drop)
     }
 }
