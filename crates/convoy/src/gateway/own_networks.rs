@@ -59,7 +59,8 @@ impl OwnNetworks {
         self.trouble.tell(outcome.as_ref().err().map(|error| {
             format!(
                 "cannot read the networks of this host, which are excluded from tunnel-to-tunnel traffic: \
-                 {error}")
+                 {error}"
+            )
         }));
         let now = Some(outcome.ok()?);
         if now == self.known {

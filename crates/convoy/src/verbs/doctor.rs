@@ -29,6 +29,7 @@ and its remedy. The checks:
   clock, IPv6   certificates and lifetimes need a clock that is right
   routes        routes past the tunnels, rules ahead of Convoy's, rp_filter, forwarding, peers without a route
   packet filter whether the kernel has nf_tables
+  TUN interface whether that of a running gateway exists and is up
   MTU           path MTUs to the peers, beside the MTU of the TUN interface
   IKE daemon    whether those that run are led to Convoy
   UDP ports     which programs use 500, 4500 and `udp_port`
