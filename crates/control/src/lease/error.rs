@@ -26,7 +26,9 @@ pub enum LeaseError {
     /// Other users can read the folder, and something is in it that no gateway made.
     #[error(
         "state folder {} is open to other users, and its mode is not changed because it contains {name}, which \
-         is not a file of a gateway: name a new or empty folder for the gateway alone as state_dir", .dir.display())]
+         is not a file of a gateway: name a new or empty folder for the gateway alone as state_dir",
+        .dir.display()
+    )]
     OfOthers {
         /// The folder.
         dir: PathBuf,
@@ -62,7 +64,10 @@ pub enum LeaseError {
     },
     /// There is no folder.
     #[error(
-        "state folder {} does not exist: create it (mkdir -m 700) if its keys were never used; else {}", .dir.display(), NEW_KEYS)]
+        "state folder {} does not exist: create it (mkdir -m 700) if its keys were never used; else {}",
+        .dir.display(),
+        NEW_KEYS
+    )]
     Missing {
         /// The folder.
         dir: PathBuf,

@@ -266,8 +266,9 @@ fn silence(silent: &[Silent]) -> Option<String> {
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "nothing comes from {}{more} for {longest} s, though packets go there: is the peer's gateway up, has it the \
-         same keys, and does the path let ESP through both ways? (right where traffic goes one way only)",
+        "no packet has come from {}{more} for {longest} s, although packets are sent there: is the peer's \
+         gateway up, has it the same keys, and does the path let ESP through both ways? (normal where traffic \
+         goes one way only)",
         named.join(", ")
     ))
 }

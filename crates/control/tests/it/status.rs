@@ -271,7 +271,7 @@ fn a_peer_that_answers_nothing_for_a_while_is_told() {
     sends(&mut bench, 4);
     let health = bench.look(0).health;
     assert_eq!(health.level, Level::Warning);
-    assert!(health.reasons[0].starts_with("nothing comes from 192.0.2.2 for 3"), "{health:?}");
+    assert!(health.reasons[0].starts_with("no packet has come from 192.0.2.2 for 3"), "{health:?}");
     let hear = |bench: &Bench| {
         let snapshot = bench.state.published().current();
         let (_, sa) = snapshot.inbound_sas().next().unwrap();

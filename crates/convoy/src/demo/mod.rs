@@ -159,7 +159,8 @@ fn in_memory(
 ) -> anyhow::Result<Finished> {
     if args.keep {
         progress.note(
-            "--keep has no effect: there are no network namespaces that another program could enter");
+            "--keep has no effect: there are no network namespaces that another program could enter"
+        );
     }
     let options = SiteOptions::in_memory(family, args.udp_encap)
         .with_crypto(engine::section(&args.engine, &args.fault));

@@ -163,7 +163,8 @@ fn ports(proc: &Path, processes: &[Process], udp_port: u16) -> Vec<Check> {
             let stranger = holders.iter().find(|p| p.name != "convoy" && p.is_led == Some(false));
             match (names.is_empty(), stranger) {
                 (true, _) => Check::note(ABOUT, format!(
-                    "{port} is in use; only root can see by which process")),
+                    "{port} is in use; only root can see by which process"
+                )),
                 (false, Some(stranger)) if port == udp_port => Check::problem(
                     ABOUT,
                     format!(

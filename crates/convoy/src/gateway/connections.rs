@@ -143,7 +143,8 @@ impl Lookout {
         let changes = self.changes().unwrap_or_else(|error| {
             tracing::warn!(
                 "changes of the packet filter are not reported any more, and are looked for several times a \
-                 second: {error}");
+                 second: {error}"
+            );
             self.monitor = None;
             Vec::new()
         });

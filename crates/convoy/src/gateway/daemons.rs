@@ -321,9 +321,9 @@ impl Daemons {
         core.wake();
         let likewise = match others.len() {
             0 => String::new(),
-            count => format!(" (those to {count} other peers changed, too)"),
+            count => format!(" (and those to {count} other peers)"),
         };
-        tracing::info!("packets to {peer} may have {now} bytes now, not {before}{likewise}");
+        tracing::info!("path MTU to {peer} changed from {before} to {now} bytes{likewise}");
     }
 
     /// Peers of SAs, some of them if they are many.

@@ -340,8 +340,8 @@ impl Live {
         let mut status = Status::clone(&self.last_known());
         let seconds = STATUS_WAIT.as_secs();
         let reason = format!(
-            "a request has held the gateway for more than {seconds} s, and what stands here is from before: does the \
-             disk of the state folder answer, and what does the log say last?"
+            "a request has blocked the gateway for more than {seconds} s, and this status is from before: does \
+             the disk of the state folder answer, and what are the last lines of the log?"
         );
         status.health.level = Level::Critical;
         status.health.reasons.insert(0, reason);

@@ -58,7 +58,9 @@ impl OwnNetworks {
         self.recheck.note(outcome.is_err());
         self.trouble.tell(outcome.as_ref().err().map(|error| {
             format!(
-                "cannot read the networks of this host, to which packets are not sent through tunnels: {error}")
+                "cannot read the networks of this host, which are excluded from tunnel-to-tunnel traffic: \
+                 {error}"
+            )
         }));
         let now = Some(outcome.ok()?);
         if now == self.known {

@@ -172,8 +172,8 @@ pub(super) fn crowded(site: &Site) -> Option<String> {
     let (workers, processors) = (site.workers.count, std::thread::available_parallelism().ok()?);
     (usize::from(workers) > processors.get()).then(|| {
         format!(
-            "{workers} workers share {processors} processors, and each that waits for another's turn slows it: lower \
-             `count` in [workers]"
+            "{workers} workers share {processors} processors, and slow each other down: lower `count` in \
+             [workers]"
         )
     })
 }

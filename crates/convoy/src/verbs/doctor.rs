@@ -29,13 +29,13 @@ and its remedy. The checks:
   clock, IPv6   certificates and lifetimes need a clock that is right
   routes        routes past the tunnels, rules ahead of Convoy's, rp_filter, forwarding, peers without a route
   packet filter whether the kernel has nf_tables
-  TUN interface of a running gateway: whether it is there and up
+  TUN interface whether that of a running gateway exists and is up
   MTU           path MTUs to the peers, beside the MTU of the TUN interface
   IKE daemon    whether those that run are led to Convoy
   UDP ports     which programs use 500, 4500 and `udp_port`
   gateway, XFRM socket, library, systemd: whether a daemon that starts finds Convoy
   engine        whether the engine of a running gateway was lost, or gave wrong results
-  status        reasons for a warning that a running gateway gives
+  status        reasons for a warning of a running gateway
 
 As root it sees more. Exit codes: 0 no problem, 1 problems, 2 the site file is wrong.";
 

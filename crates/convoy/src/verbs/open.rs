@@ -49,17 +49,20 @@ fn words(opened: &OpenedHost, interface: &str) -> String {
     let mut words = String::new();
     if *was_closed {
         words += &format!(
-            "what was protected by way of {interface} is open: packets there take whatever route there is, in clear\n"
+            "removed the leak protection of {interface}: packets that it protected now leave in clear, by any \
+             route\n"
         );
     }
     if !interfaces.is_empty() {
         words += &format!(
-            "removed for SAs of IKE daemons, with the routes into them: {}\n",
+            "removed interfaces of [[xfrm.interface]], with the routes into them: {}\n",
             interfaces.join(", ")
         );
     }
     if words.is_empty() {
-        words = format!("nothing was closed around {interface} in this network namespace\n");
+        words = format!(
+            "nothing to remove: {interface} has no leak protection in this network namespace\n"
+        );
     }
     words
 }

@@ -134,7 +134,7 @@ fn status_answers_and_says_so_while_the_disk_does_not() {
         std::thread::sleep(Duration::from_millis(500));
         let status = status(&site);
         let is_busy = status["health"]["reasons"].as_array().unwrap().iter().any(|reason| {
-            reason.as_str().unwrap().contains("a request has held the gateway for more than 3 s")
+            reason.as_str().unwrap().contains("a request has blocked the gateway for more than 3 s")
         });
         if is_busy || strace.try_wait().unwrap().is_some() || Instant::now() > until {
             break (is_busy, status["health"]["level"] == "critical");

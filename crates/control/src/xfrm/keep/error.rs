@@ -21,7 +21,9 @@ pub enum KeepError {
     /// Other users can read it, and something is in it that no gateway made.
     #[error(
         "{} is open to other users, and its mode is not changed because it contains {name}, which is not a \
-         file of a gateway: name a new or empty folder for the gateway alone as `state` of [xfrm]", .path.display())]
+         file of a gateway: name a new or empty folder for the gateway alone as `state` of [xfrm]",
+        .path.display()
+    )]
     OfOthers {
         /// The folder.
         path: PathBuf,

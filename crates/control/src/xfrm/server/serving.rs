@@ -295,7 +295,8 @@ impl Serving {
                 let who = notice::named(&connection.client);
                 self.complain(|| {
                     format!(
-                        "XFRM socket closed to {who}: its preloaded library is of another version; restart it")
+                        "XFRM socket closed to {who}: its preloaded library is of another version; restart it"
+                    )
                 });
                 return self.leave(token);
             }

@@ -212,7 +212,7 @@ fn a_site_is_opened_without_its_state_and_key_files() {
     assert!(said.contains("tun0 is open"), "{said}");
     assert!(world.wire().clear >= 5);
     let said = world.open(0);
-    assert!(said.contains("nothing was closed around tun0"), "{said}");
+    assert!(said.contains("nothing to remove: tun0 has no leak protection"), "{said}");
 }
 
 #[test]
