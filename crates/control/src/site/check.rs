@@ -231,7 +231,14 @@ fn label(sa: &Draft) -> String {
 }
 
 /// Policies against each other and against the SAs they name.
-pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut Report<'_>) {
+pub(super) fn policies(
+    policies: &[policy::Draft],
+    sas: &[Draft],
+    plain: Option<&Plain>,
+    report: &mut Report<'_>,
+) {
+    // Then the sides of each must differ.
+    let makes_routes = plain.is_some_and(|plain| plain.routes == Routes::FromPolicies);
     let (mut names, mut groups) = (Names::new(), Groups::new());
     let mut by_name: HashMap<&str, &Draft> = HashMap::new();
     for sa in sas {
@@ -253,6 +260,9 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
         }
         transport_fits(policy, &by_name, report);
         one_way(policy, report);
+        if makes_routes {
+            sides_differ(policy, report);
+        }
     }
     let used: HashSet<&str> = policies
         .iter()
@@ -571,17 +581,6 @@ fn transport_fits(
 
 fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
     convoy_wire::Prefix::host(at.value)
-}
-
-/// Finds protecting policies whose sides are the same network, where routes are made of what policies say.
-pub(super) fn equal_sides(
-    policies: &[policy::Draft],
-    plain: Option<&Plain>,
-    report: &mut Report<'_>,
-) {
-    if plain.is_some_and(|plain| plain.routes == Routes::FromPolicies) {
-        policies.iter().for_each(|policy| sides_differ(policy, report));
-    }
 }
 
 /// Refuses a protecting policy with the same network on both sides: no packet shows on which side its addresses
