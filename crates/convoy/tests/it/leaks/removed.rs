@@ -113,7 +113,7 @@ fn is_told_of(change: impl Fn(String) -> String) {
         assert!(begun.elapsed() < PATIENCE, "{} {}\n{}", mtu(), reasons(), a.log());
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(a.log().contains("put right: interface tun0"), "{}", a.log());
+    assert!(a.log().contains("resolved: interface tun0"), "{}", a.log());
     let mut there = world.lab.a.host.spawn(Command::new("sleep").arg("600")).unwrap();
     ip(gateway, &format!("link set tun0 netns {}", there.id()));
     wait_for("interface tun0 is in another network namespace");
