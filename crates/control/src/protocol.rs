@@ -59,6 +59,7 @@ impl fmt::Display for Request {
             Self::Trace(_) => f.write_str("trace of a packet"),
             Self::Reload => f.write_str("reload"),
             Self::Keys => f.write_str("export of keys"),
+            Self::Metrics => f.write_str("metrics"),
             Self::Stop => f.write_str("stop"),
         }
     }

@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use convoy_control::status::fold_to;
 use exit::{Exit, code_of};
 
 /// Runs the command line and says how the process ends.
@@ -49,6 +50,11 @@ pub fn main() -> ExitCode {
         let from = if given { "--log" } else { "CONVOY_LOG" };
         eprintln!("convoy: {from}: {error}");
         return Exit::Usage.into();
+    }
+    if std::io::stdout().is_terminal()
+        && let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout())
+    {
+        fold_to(size.ws_col);
     }
     match cli.verb.run() {
         Ok(exit) => exit.into(),

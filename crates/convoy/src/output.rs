@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use convoy_control::status::columns;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
@@ -126,21 +127,9 @@ pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     write().inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Columns of text, each as wide as its widest cell; the first row is the heading.
+/// Columns of text, each as wide as its widest cell, folded to the width of a terminal; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |n: usize| {
-        rows.iter().filter_map(|row| row.get(n)).map(|c: &String| c.chars().count()).max()
-    };
-    let widths: Vec<_> = (0..columns).map(|n| width(n).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<_> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+    columns(rows, |_| false)
 }
 
 /// A number with a metric prefix and a blank before the unit to come.

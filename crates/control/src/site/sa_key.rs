@@ -14,7 +14,7 @@ use super::fields::path_in;
 use super::key::{KeyFileError, KeyTextError, decode_hex, read_key_file};
 use super::reader::{At, Field, Place, Report, Table};
 use super::sa::Context;
-use super::sa_suite;
+use super::sa_suite::{self, Terms};
 
 /// The keys of an SA as far as they could be read.
 pub(super) struct Keys {
@@ -34,7 +34,7 @@ pub(super) fn read(
 ) -> Keys {
     let folder = context.folder;
     let is_ah = protocol == Some(IpsecProtocol::Ah);
-    let suite = sa_suite::read(table, report, is_ah, context.legacy);
+    let suite = sa_suite::read(table, report, Terms { is_ah, legacy: context.legacy });
     // The longer names first, so that they are not taken for the shorter ones misspelt.
     let integrity = Given::take(table, "integrity_key", "integrity_key_file");
     let cipher = Given::take(table, "key", "key_file");

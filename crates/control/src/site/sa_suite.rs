@@ -28,21 +28,29 @@ fn named(is_wanted: impl Fn(Cipher) -> bool) -> Vec<(&'static str, Cipher)> {
     wanted.map(|cipher| (cipher.names().name, cipher)).collect()
 }
 
-/// The suite that a section names. Those of AH are suites of ESP as well, with the cipher NULL. `legacy`
-/// says whether ciphers of old peers are allowed.
+/// Terms under which a section names its algorithms.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) is_ah: bool,
+    /// True if ciphers of old peers are allowed.
+    pub(super) legacy: bool,
+}
+
+/// The suite that a section names. Those of AH are suites of ESP as well, with the cipher NULL.
 pub(super) fn read(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
-    is_ah: bool,
-    legacy: bool,
+    terms: Terms,
 ) -> Option<EspSuite> {
     let encryption = table.take("encryption");
     let integrity = table.take("integrity");
     let icv = table.take("icv");
     let suite = match (encryption, integrity) {
-        (None, None) => aead(table, report, is_ah, legacy),
-        (encryption, Some(integrity)) if is_ah => integrity_alone(report, encryption, integrity),
-        (encryption, integrity) => pair(table, report, encryption, integrity, legacy),
+        (None, None) => aead(table, report, terms),
+        (encryption, Some(integrity)) if terms.is_ah => {
+            integrity_alone(report, encryption, integrity)
+        }
+        (encryption, integrity) => pair(table, report, encryption, integrity, terms),
     };
     let suite = match (icv, suite) {
         (Some(field), Some(suite)) => with_icv(suite, field, report),
@@ -75,12 +83,8 @@ fn integrity_alone(
     Some(Suite::Pair { cipher: Cipher::Null, integrity: integrity? })
 }
 
-fn aead(
-    table: &mut Table<'_>,
-    report: &mut Report<'_>,
-    is_ah: bool,
-    legacy: bool,
-) -> Option<Suite> {
+fn aead(table: &mut Table<'_>, report: &mut Report<'_>, terms: Terms) -> Option<Suite> {
+    let is_ah = terms.is_ah;
     let example =
         if is_ah { "integrity = \"hmac-sha256-128\"" } else { "algorithm = \"aes-128-gcm\"" };
     let field = table.need(report, "algorithm", example)?;
@@ -102,14 +106,14 @@ fn aead(
                 format!("{text} has no integrity of its own (RFC 8221 section 4)"),
                 format!(
                     "use {}; or an AEAD: {}",
-                    pair_in_words(cipher, Integrity::HMAC_SHA256_128, legacy),
+                    pair_in_words(cipher, Integrity::HMAC_SHA256_128, terms),
                     names(&aeads())
                 ),
                 None,
             ),
             Meaning::Pair(cipher, mac) => (
                 format!("{text} is a pair of a cipher and a MAC"),
-                format!("use {} instead", pair_in_words(cipher, mac, legacy)),
+                format!("use {} instead", pair_in_words(cipher, mac, terms)),
                 None,
             ),
             Meaning::Mac(mac) => (
@@ -150,7 +154,7 @@ fn pair(
     report: &mut Report<'_>,
     encryption: Option<Field<'_>>,
     integrity: Option<Field<'_>>,
-    legacy: bool,
+    terms: Terms,
 ) -> Option<Suite> {
     if let Some(field) = table.take("algorithm") {
         let help = "keep `algorithm` for an AEAD, or `encryption` and `integrity` for a pair";
@@ -158,7 +162,7 @@ fn pair(
         return None;
     }
     let cipher = match encryption {
-        Some(field) => cipher(field, report, legacy),
+        Some(field) => cipher(field, report, terms),
         None => {
             missing(table, report, "encryption", format!("one of {}", names(&ciphers())));
             None
@@ -185,8 +189,8 @@ fn missing(table: &Table<'_>, report: &mut Report<'_>, key: &'static str, help: 
     }
 }
 
-/// The lines that make a pair, with the keys that they need; `legacy` says whether old ciphers are allowed already.
-fn pair_in_words(cipher: Cipher, mac: Integrity, legacy: bool) -> String {
+/// The lines that make a pair, with the keys that they need.
+fn pair_in_words(cipher: Cipher, mac: Integrity, terms: Terms) -> String {
     let suite = Suite::Pair { cipher, integrity: mac };
     let salt = EspSuite::new(suite).map_or(0, EspSuite::salt_bytes);
     let key = match suite.key_bytes() + salt {
@@ -198,13 +202,13 @@ fn pair_in_words(cipher: Cipher, mac: Integrity, legacy: bool) -> String {
         cipher.names().name,
         suite.integrity_key_bytes(),
     );
-    if cipher.is_legacy() && !legacy {
+    if cipher.is_legacy() && !terms.legacy {
         words += ", and `legacy = true` above the first [section], as it is for old peers only";
     }
     words
 }
 
-fn cipher(field: Field<'_>, report: &mut Report<'_>, legacy: bool) -> Option<Cipher> {
+fn cipher(field: Field<'_>, report: &mut Report<'_>, terms: Terms) -> Option<Cipher> {
     let is_own = |name: &&str| is_one_of(name, &ciphers()) || is_one_of(name, &legacy_ciphers());
     let text = field.as_str().map(quote).unwrap_or_default();
     let own = field.as_str().filter(is_own);
@@ -220,7 +224,7 @@ fn cipher(field: Field<'_>, report: &mut Report<'_>, legacy: bool) -> Option<Cip
             ),
             None,
         ),
-        (own, Some((_, Meaning::Cipher(cipher)))) if cipher.is_legacy() && !legacy => {
+        (own, Some((_, Meaning::Cipher(cipher)))) if cipher.is_legacy() && !terms.legacy => {
             let name = cipher.names().name;
             let write = match own {
                 Some(_) => String::new(),
@@ -239,21 +243,21 @@ fn cipher(field: Field<'_>, report: &mut Report<'_>, legacy: bool) -> Option<Cip
         ),
         (None, Some((_, Meaning::Pair(cipher, mac)))) => (
             format!("{text} is a pair of a cipher and a MAC"),
-            format!("use {} instead", pair_in_words(cipher, mac, legacy)),
+            format!("use {} instead", pair_in_words(cipher, mac, terms)),
             None,
         ),
         (None, Some((spelt, Meaning::Mac(_)))) => {
             (format!("{text} does not encrypt"), format!("write {spelt}, and a cipher here"), None)
         }
-        _ => return listed_cipher(field, report, legacy),
+        _ => return listed_cipher(field, report, terms),
     };
     report.error(&field.place, what, help);
     known
 }
 
 /// A cipher by its name.
-fn listed_cipher(field: Field<'_>, report: &mut Report<'_>, legacy: bool) -> Option<Cipher> {
-    let old = if legacy { legacy_ciphers() } else { Vec::new() };
+fn listed_cipher(field: Field<'_>, report: &mut Report<'_>, terms: Terms) -> Option<Cipher> {
+    let old = if terms.legacy { legacy_ciphers() } else { Vec::new() };
     let cipher = field.choice(report, &[ciphers(), old].concat())?;
     if cipher.value == Cipher::TripleDesCbc {
         let what = "3DES is for old peers only: RFC 8221 section 5 says it should not be used, and an SA ends \

@@ -5,6 +5,7 @@
 //! `per_second`. Counters count since the gateway's start.
 
 mod attached;
+mod columns;
 mod crypto;
 mod health;
 mod observe;
@@ -19,6 +20,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use attached::Attached;
+pub use columns::{columns, fold_to};
 pub use crypto::{
     CryptoReport, DriverChange, DriverState, DriverStatus, TierStatus, crypto_report, driver_status,
 };

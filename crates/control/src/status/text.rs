@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
+use super::columns::columns;
 use super::summary::{LISTED_MAX, Summary};
 use super::{
     CryptoReport, Daemons, DirectionStatus, DriverChange, DriverState, DriverStatus, Drops,
@@ -532,31 +533,13 @@ impl Table {
     }
 
     fn text(&self) -> String {
-        let cells = |at: usize| self.rows.iter().filter_map(move |row| row.get(at));
-        let columns: Vec<(usize, bool)> = self
-            .head
-            .iter()
-            .enumerate()
-            .map(|(at, name)| {
-                let width =
-                    cells(at).chain([name]).map(|cell| cell.chars().count()).max().unwrap_or(0);
-                (width, at > 0 && cells(at).all(|cell| is_number(cell)))
-            })
-            .collect();
-        let mut out = String::new();
-        for row in std::iter::once(&self.head).chain(&self.rows) {
-            let mut line = String::new();
-            for (cell, (width, right)) in row.iter().zip(&columns) {
-                let gap = if line.is_empty() { "" } else { "  " };
-                let _ = match right {
-                    true => write!(line, "{gap}{cell:>width$}"),
-                    false => write!(line, "{gap}{cell:<width$}"),
-                };
-            }
-            out.push_str(line.trim_end());
-            out.push('\n');
-        }
-        out
+        let is_right = |at: usize| {
+            let mut cells = self.rows.iter().filter_map(|row| row.get(at));
+            at > 0 && cells.all(|cell| is_number(cell))
+        };
+        let is_right: Vec<_> = (0..self.head.len()).map(is_right).collect();
+        let rows: Vec<_> = std::iter::once(&self.head).chain(&self.rows).cloned().collect();
+        columns(&rows, |at| is_right.get(at).copied().unwrap_or(false))
     }
 }
 

@@ -73,19 +73,6 @@ pub(super) fn print(answer: &(impl Serialize + Text), as_json: bool) -> anyhow::
     Ok(Exit::Ok)
 }
 
-/// The same of an answer without `schema`.
-pub(super) fn print_with_schema(
-    answer: &(impl Serialize + Text),
-    as_json: bool,
-) -> anyhow::Result<Exit> {
-    if as_json {
-        output::json(answer)?;
-    } else {
-        output::print(&answer.text())?;
-    }
-    Ok(Exit::Ok)
-}
-
 /// The gateway answered something that was not asked for: another version, most likely.
 pub(super) fn unexpected(client: &Client) -> anyhow::Error {
     anyhow::anyhow!(

@@ -213,20 +213,20 @@ fn row(
 
 fn text(report: &Report) -> String {
     let heading = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let mut tiers = vec![heading(&["TIER", "STATE", "NEEDS BESIDES WHAT IT BUILDS ON"])];
+    let mut tiers = vec![heading(&["tier", "state", "needs besides what it builds on"])];
     tiers.extend(
         report
             .tiers
             .iter()
             .map(|t| vec![t.name.to_owned(), t.state.to_owned(), t.features.join(" ")]),
     );
-    let mut engines = vec![heading(&["ENGINE", "PRIORITY", "STATE", "WHAT IT IS"])];
+    let mut engines = vec![heading(&["engine", "priority", "state", "what it is"])];
     engines.extend(report.engines.iter().map(|e| {
         let state = if e.in_use { "in use" } else { "available" };
         vec![e.name.to_owned(), e.priority.to_string(), state.to_owned(), e.about.to_owned()]
     }));
     let mut algorithms =
-        vec![heading(&["ALGORITHM", "KIND", "KEY", "NONCE", "ICV", "FROM", "IN USE", "ALSO"])];
+        vec![heading(&["algorithm", "kind", "key", "nonce", "ICV", "from", "in use", "also"])];
     algorithms.extend(report.algorithms.iter().map(|a| {
         let icv: Vec<_> = a.icv_bytes.iter().map(ToString::to_string).collect();
         let mut names: Vec<_> = a.implementations.iter().map(|i| i.name.clone()).collect();
@@ -280,7 +280,7 @@ fn wide_units_line(units: Option<&WideUnitsRow>) -> String {
 /// Ciphers of the OpenSSL provider, row by row.
 #[cfg(feature = "provider")]
 fn offered(ciphers: &[Offered]) -> Vec<Vec<String>> {
-    let heading = ["CIPHER OF THE OPENSSL PROVIDER", "STATE", "WHY"].map(str::to_owned);
+    let heading = ["cipher of the OpenSSL provider", "state", "why"].map(str::to_owned);
     let row = |cipher: &Offered| {
         let state = if cipher.offered { "offered" } else { "not offered" };
         vec![cipher.cipher.to_owned(), state.to_owned(), cipher.why.clone().unwrap_or_default()]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -49,7 +50,14 @@ fn differences(example: &Value, printed: &Value) -> Vec<String> {
     kinds(example, "", &mut shown);
     kinds(printed, "", &mut found);
     let mut all = Vec::new();
-    for (path, kinds) in &found {
+    // An object of names that are not known beforehand is shown empty.
+    let is_of_names = |path: &str| {
+        path.rsplit_once('.').is_some_and(|(parent, _)| {
+            let below = format!("{parent}.");
+            shown.contains_key(parent) && !shown.keys().any(|key| key.starts_with(&below))
+        })
+    };
+    for (path, kinds) in found.iter().filter(|(path, _)| !is_of_names(path)) {
         match shown.get(path) {
             None => all.push(format!("{path} is not in the example")),
             Some(right) => {
@@ -62,8 +70,9 @@ fn differences(example: &Value, printed: &Value) -> Vec<String> {
             }
         }
     }
-    // Where the object is there, so are its keys; elements of lists have keys of their kind alone.
-    for path in shown.keys().filter(|path| !path.contains("[]") && !found.contains_key(*path)) {
+    // Where the object is there, so are its keys; elements of lists, and verdicts, have those of their kind alone.
+    let may_lack = |path: &str| path.contains("[]") || path.contains(".verdict.");
+    for path in shown.keys().filter(|path| !may_lack(path) && !found.contains_key(*path)) {
         let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
         if found.get(parent).is_some_and(|kinds| kinds.contains(&"object")) {
             all.push(format!("{path} is missing"));
@@ -74,7 +83,10 @@ fn differences(example: &Value, printed: &Value) -> Vec<String> {
 
 /// Runs a verb, and says how its JSON differs from the example below the heading.
 fn judge(heading: &str, arguments: &[&str], complaints: &mut Vec<String>) {
-    let output = convoy(arguments);
+    judge_output(heading, &convoy(arguments), complaints);
+}
+
+fn judge_output(heading: &str, output: &Output, complaints: &mut Vec<String>) {
     let printed: Value = match serde_json::from_slice(&output.stdout) {
         Ok(printed) => printed,
         Err(error) => {
@@ -115,8 +127,18 @@ fn verbs_without_a_gateway_print_what_the_page_shows() {
     let pid = std::process::id().to_string();
     see("crypto --pid", &["crypto", "--pid", &pid, "--json"]);
     let demo = path("demo");
-    let memory = ["demo", "--in-memory", "--seconds", "1", "--out", &demo, "--json"];
-    see("demo", &memory);
+    let demonstration = Command::new(env!("CARGO_BIN_EXE_convoy"))
+        .args(["demo", "--seconds", "2", "--out", &demo, "--json"])
+        .env("CONVOY_DEMO_IN_MEMORY", "1")
+        .output();
+    judge_output("demo", &demonstration.unwrap(), &mut complaints);
+    let (capture, conf) = (path("in.pcap"), path("openssl.cnf"));
+    let words = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 101];
+    fs::write(&capture, words.map(u32::to_le_bytes).concat()).unwrap();
+    fs::write(&conf, "a = 1\n").unwrap();
+    let mut see = |heading: &str, arguments: &[&str]| judge(heading, arguments, &mut complaints);
+    see("replay", &["replay", &site, "--plain-in", &capture, "--json"]);
+    see("openssl-conf --check", &["openssl-conf", "--check", &conf, "--json"]);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 

@@ -59,7 +59,7 @@ fn row(registry: &Registry, driver: &Driver) -> DriverRow {
 
 /// The rows as cells of a table, with their heading.
 pub(super) fn cells(rows: &[DriverRow]) -> Vec<Vec<String>> {
-    let heading = ["ALGORITHM", "DRIVER", "PRIORITY", "TYPE", "SYNC", "USE", "SELF-TEST"];
+    let heading = ["algorithm", "driver", "priority", "type", "sync", "use", "self-test"];
     let mut cells = vec![heading.map(str::to_owned).to_vec()];
     cells.extend(rows.iter().map(|row| {
         let failed = row.self_test.starts_with(&SelfTest::Failed(String::new()).to_string());

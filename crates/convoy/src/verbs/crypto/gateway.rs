@@ -1,9 +1,11 @@
 //! Drivers of a running gateway.
 
 use convoy_control::protocol::{Answer, DriverSetting, Request};
+use convoy_control::status::Text as _;
 
 use super::args::SetDriverArgs;
 use crate::exit::Exit;
+use crate::output;
 use crate::verbs::ask::{self, AskArgs};
 
 pub(super) fn show(args: &AskArgs) -> anyhow::Result<Exit> {
@@ -25,5 +27,9 @@ pub(super) fn set(args: &SetDriverArgs) -> anyhow::Result<Exit> {
     let Answer::SetDriver(change) = ask::ask(&client, request, Exit::Usage)? else {
         return Err(ask::unexpected(&client));
     };
-    ask::print_with_schema(&*change, args.json)
+    match args.json {
+        true => output::json(&*change)?,
+        false => output::print(&change.text())?,
+    }
+    Ok(Exit::Ok)
 }

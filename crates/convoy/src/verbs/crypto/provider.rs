@@ -26,7 +26,7 @@ pub(super) fn run(file: &Path, is_json: bool) -> anyhow::Result<Exit> {
                 counter.about().to_owned(),
             ]
         };
-        let heading = ["COUNTER", "COUNT", "OF"].map(str::to_owned).to_vec();
+        let heading = ["counter", "count", "of"].map(str::to_owned).to_vec();
         let rows: Vec<_> = std::iter::once(heading).chain(Counter::ALL.map(row)).collect();
         let who = Access::of(file).map_or_else(|_| String::new(), |access| format!("\n{access}\n"));
         output::print(&format!("{}{who}", output::table(&rows)))?;
