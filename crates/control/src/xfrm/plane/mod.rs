@@ -45,7 +45,7 @@ pub use placed::Placed;
 use policies::Placement;
 pub(super) use policies::{Numbered, PolicyMove, Read};
 pub(super) use sa::direction_of;
-use sa::{Keys, Known};
+use sa::{Keys, Known, Way};
 use surroundings::Surroundings;
 
 /// Properties of a gateway on which SAs and policies of daemons depend.
@@ -86,9 +86,7 @@ pub(super) struct Checked {
     keys: Keys,
     direction: Direction,
     is_guess: bool,
-    source_is_here: bool,
-    /// Largest outer packet in bytes, where a route says so.
-    path_mtu: Option<u16>,
+    way: Way,
 }
 
 /// A peer to which the largest outer packet has another size than before, in bytes.
@@ -218,7 +216,7 @@ impl Plane {
         honoured::suite(material.suite(), &self.surroundings)?;
         honoured::sa(sa, direction, &self.surroundings)?;
         let keys = Keys { protocol, material };
-        Ok(Checked { keys, direction, is_guess, source_is_here, path_mtu })
+        Ok(Checked { keys, direction, is_guess, way: Way { source_is_here, path_mtu } })
     }
 
     /// Reserves what an SA is to have: a slot of a draft, a worker, its place in the groups that policies name it by, and
@@ -307,7 +305,8 @@ impl Plane {
         let known = Known { serial, numbers, worker, counters: placed.counters.clone() };
         let added = match &placed.lease {
             Some(lease) => {
-                let spec = self.surroundings.outbound(sa, checked, known, lease.clone())?;
+                let (keys, lease) = (&checked.keys, lease.clone());
+                let spec = self.surroundings.outbound(sa, keys, known, lease, checked.way)?;
                 draft.add_outbound(slot, Arc::new(spec))
             }
             None => {

@@ -18,7 +18,6 @@ use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
 use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Errno, Refusal, Sa, SaDirection, SaFlags};
 
-use super::Checked;
 use super::groups::Numbers;
 use super::honoured;
 use super::placed::Placed;
@@ -27,6 +26,15 @@ use crate::xfrm::Moment;
 
 /// Hop limit of outer headers, as Linux gives it.
 const HOP_LIMIT: u8 = 64;
+
+/// The way of an outbound SA's packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    /// True if its source address is an address of this host.
+    pub(super) source_is_here: bool,
+    /// Largest outer packet in bytes, where a route says so.
+    pub(super) path_mtu: Option<u16>,
+}
 
 /// The direction that a daemon asked for.
 pub(in crate::xfrm) const fn direction_of(said: SaDirection) -> Direction {
@@ -79,19 +87,19 @@ impl Surroundings {
     pub(super) fn outbound(
         &self,
         sa: &Sa,
-        checked: &Checked,
+        keys: &Keys,
         known: Known,
         lease: Arc<Lease>,
+        way: Way,
     ) -> Result<OutboundSpec, Refusal> {
-        let Checked { keys, source_is_here, path_mtu, .. } = checked;
         let driver = self.driver(sa, &keys.material, Direction::Outbound)?;
         let key = driver.seal_key(keys.material.suite(), keys.material.keys()).map_err(cannot)?;
         Ok(OutboundSpec {
             sa: spec(sa, keys, known, Direction::Outbound)?,
             key: Arc::new(key).into(),
-            source_is_here: *source_is_here,
+            source_is_here: way.source_is_here,
             outer: outer(sa),
-            path_mtu: path_mtu.unwrap_or(self.wire_mtu),
+            path_mtu: way.path_mtu.unwrap_or(self.wire_mtu),
             pad_to: u16::try_from(sa.tfc_padding.unwrap_or(0)).unwrap_or(u16::MAX),
             dummy_every: None,
             lease: lease.into(),
