@@ -11,7 +11,8 @@ use super::reader::{At, Field, Place, Report, Table};
 pub(super) struct Rules(Vec<(Place, Rule)>);
 
 struct Rule {
-    workers: Vec<WorkerId>,
+    /// `None` where they are wrong.
+    workers: Option<Vec<WorkerId>>,
     sas: Wanted,
 }
 
@@ -76,7 +77,7 @@ fn rule(mut table: Table<'_>, report: &mut Report<'_>, count: u16) -> Option<Rul
         .and_then(|field| several(field, report, count));
     let sas = daemon_sas::wanted(&mut table, report);
     table.finish(report);
-    Some(Rule { workers: workers?, sas: sas? })
+    Some(Rule { workers, sas: sas? })
 }
 
 /// One worker, or a list of some.
@@ -129,7 +130,7 @@ impl Rules {
                 if let Some(xfrm) = xfrm {
                     sas.has_interface(xfrm, report)?;
                 }
-                Some(WorkerRule { workers, sas: sas.sas })
+                Some(WorkerRule { workers: workers?, sas: sas.sas })
             })
             .collect();
         rules.into_iter().collect()
