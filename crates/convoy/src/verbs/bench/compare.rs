@@ -125,7 +125,7 @@ fn read(path: &Path) -> anyhow::Result<Results> {
 }
 
 fn text(found: &Comparisons, args: &CompareArgs) -> String {
-    let heading = ["", "change", "before", "after", "chance", "what", "point"];
+    let heading = ["", "CHANGE", "BEFORE", "AFTER", "CHANCE", "WHAT", "POINT"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     let is_told = |it: &&Comparison| args.all || it.change != Change::None;
     rows.extend(found.all.iter().filter(is_told).map(row));

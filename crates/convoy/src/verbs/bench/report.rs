@@ -231,7 +231,7 @@ impl<'a> Folder<'a> {
 /// Summary to print at the end: the ratios on top, and the path of the page.
 fn told(page: &html::Report, folder: &Folder<'_>) -> String {
     let mut rows = vec![
-        ["figure", "ratio", "quartiles", "asked", "reached", "of"].map(str::to_owned).to_vec(),
+        ["FIGURE", "RATIO", "QUARTILES", "ASKED", "REACHED", "OF"].map(str::to_owned).to_vec(),
     ];
     for line in &page.headline {
         let reached = match line.is_reached {
