@@ -209,7 +209,7 @@ fn a_site_is_opened_without_its_state_and_key_files() {
     let _ = kills::is_emptied(&world.lab.a.gateway);
     nothing_in_clear(&world.wire());
     let said = world.open(0);
-    assert!(said.contains("tun0 is open"), "{said}");
+    assert!(said.contains("removed the leak protection of tun0"), "{said}");
     assert!(world.wire().clear >= 5);
     let said = world.open(0);
     assert!(said.contains("nothing to remove: tun0 has no leak protection"), "{said}");
