@@ -163,6 +163,8 @@ mod tests {
             return println!("SKIPPED in part: only root can give pipes away");
         }
         chown(&pipe, Some(54_321), None).unwrap();
-        assert!(said(&pipe).starts_with("it is not a regular file (owner 54321, mode 0700): remove it"));
+        assert!(
+            said(&pipe).starts_with("it is not a regular file (owner 54321, mode 0700): remove it")
+        );
     }
 }

@@ -74,7 +74,10 @@ fn own_policies_and_those_of_daemons_decide_together() {
     let wire = |work: &dyn Fn()| world.captured(&world.lab.b.gateway, WIRE_LINK, work);
     nothing_in_clear(&wire(&|| assert!(caller.is_answered(&world), "{}", a.log())));
     let shown = status(&world.sites[0])["leak_protection"]["detail"].to_string();
-    assert!(shown.contains("traffic that policies of this site and of IKE daemons protect"), "{shown}");
+    assert!(
+        shown.contains("traffic that policies of this site and of IKE daemons protect"),
+        "{shown}"
+    );
     // A daemon passes the port, and nothing else.
     let free = "src 10.1.0.0/24 dst 10.2.0.0/24 proto udp dport 9 dir out";
     ip_xfrm(&world, &format!("policy add {free} priority 1"));
