@@ -37,8 +37,8 @@ class Failed(Exception):
     """A candidate could not be set up or measured; the text says why."""
 
 
-def run(*command, timeout=30, env=None):
-    """Runs a command to its end and returns its output; any exit status but 0 is an error."""
+def run(*command, timeout=30, env=None, good=(0,)):
+    """Runs a command to its end and returns its output; any exit status that is not good is an error."""
     command = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -47,7 +47,7 @@ def run(*command, timeout=30, env=None):
         )
     except subprocess.TimeoutExpired as expired:
         raise Failed(f"{' '.join(command)}: no end within {timeout} s") from expired
-    if done.returncode != 0:
+    if done.returncode not in good:
         raise Failed(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout.strip()[-1500:]}")
     return done.stdout
 
