@@ -9,7 +9,7 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::State;
 use convoy_control::status::{
-    self, Attached, Inputs, Level, LifetimeState, Origin, PolicyStatus, Sampler, Text, Use,
+    self, Attached, Inputs, Level, LifetimeState, Origin, PolicyStatus, Sampler, Status, Text, Use,
     observe, policy_report, sa_report,
 };
 use convoy_control::trace::{Question, Verdict, trace};
@@ -124,6 +124,23 @@ impl Gateway {
 
     fn put(&mut self, policy: Policy) {
         self.ask(Request::NewPolicy(Box::new(policy)));
+    }
+
+    /// The status beside these daemons, without workers.
+    fn status(&self, attached: &Attached, sampler: &mut Sampler) -> Status {
+        let inputs = Inputs {
+            now_ns: self.now_ns(),
+            uptime: Duration::from_secs(1),
+            workers: &[],
+            counts: &[],
+            broken: &[],
+            lacking: &[],
+            daemons: Some(&self.kernel),
+            attached,
+            leak_protection: None,
+            confinement: None,
+        };
+        observe(&self.state, &Cpu::detect().unwrap(), &inputs, sampler)
     }
 
     fn policies(&self) -> Vec<PolicyStatus> {
@@ -294,19 +311,7 @@ fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
     for part in ["reqid", "4000000000", "dropped", "8 min 20 s (replace it)"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let inputs = Inputs {
-        now_ns: gateway.now_ns(),
-        uptime: Duration::from_secs(1),
-        workers: &[],
-        counts: &[],
-        broken: &[],
-        lacking: &[],
-        daemons: Some(&gateway.kernel),
-        attached: &Attached::default(),
-        leak_protection: None,
-        confinement: None,
-    };
-    let status = observe(&gateway.state, &Cpu::detect().unwrap(), &inputs, &mut sampler);
+    let status = gateway.status(&Attached::default(), &mut sampler);
     assert_eq!(status.sas.iter().map(|sa| sa.reqid).collect::<Vec<_>>(), [7, 4_000_000_000]);
     let policies = policy_report(&gateway.state, Some(&gateway.kernel), gateway.now_ns());
     let json = [
@@ -324,21 +329,7 @@ fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
 fn daemons_that_are_absent_and_requests_that_were_refused_are_told() {
     let mut gateway = Gateway::new();
     let (mut attached, mut sampler) = (Attached::default(), Sampler::default());
-    let mut look = |gateway: &Gateway, attached: &Attached| {
-        let inputs = Inputs {
-            now_ns: gateway.now_ns(),
-            uptime: Duration::from_secs(1),
-            workers: &[],
-            counts: &[],
-            broken: &[],
-            lacking: &[],
-            daemons: Some(&gateway.kernel),
-            attached,
-            leak_protection: None,
-            confinement: None,
-        };
-        observe(&gateway.state, &Cpu::detect().unwrap(), &inputs, &mut sampler)
-    };
+    let mut look = |gateway: &Gateway, attached: &Attached| gateway.status(attached, &mut sampler);
     let none = look(&gateway, &attached);
     assert_eq!(none.health.level, Level::Warning);
     assert!(none.health.reasons[0].contains("no IKE daemon is attached"), "{none:?}");
