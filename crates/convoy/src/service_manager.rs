@@ -1,12 +1,16 @@
-//! Tells systemd how far a gateway is (`sd_notify(3)`), if that started it.
+//! Tells systemd how far a gateway is (`sd_notify(3)`), if that started it, and has it keep descriptors.
 //!
 //! The socket is opened and connected at the start: later a gateway may open none of its kind.
 
 use std::env;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// Names the service manager's socket: a path, or a name that begins with `@` for one without.
 const VARIABLE: &str = "NOTIFY_SOCKET";
@@ -36,11 +40,42 @@ impl ServiceManager {
         self.tell("STOPPING=1");
     }
 
+    /// True if somebody listens.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Has it keep a descriptor under a name for the next run of this service (`FDSTORE`). It may keep none.
+    pub(crate) fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
+        self.tell_with(&format!("FDSTORE=1\nFDNAME={name}"), Some(descriptor));
+    }
+
+    /// Has it let go of the descriptors of a name.
+    pub(crate) fn let_go(&self, name: &str) {
+        self.tell(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+    }
+
     fn tell(&self, state: &str) {
-        if let Some(Err(error)) = self.0.as_ref().map(|way| way.send(state.as_bytes())) {
-            tracing::warn!(%error, "cannot tell the service manager that the gateway is ready or ends");
+        self.tell_with(state, None);
+    }
+
+    fn tell_with(&self, state: &str, descriptor: Option<BorrowedFd<'_>>) {
+        if let Some(Err(error)) = self.0.as_ref().map(|way| send(way, state, descriptor)) {
+            tracing::warn!(%error, "cannot tell the service manager: {}", state.replace('\n', " "));
         }
     }
+}
+
+fn send(way: &UnixDatagram, state: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let passed: Vec<_> = descriptor.into_iter().collect();
+    if !passed.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&passed));
+    }
+    let parts = [IoSlice::new(state.as_bytes())];
+    sendmsg(way, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 fn connect(name: &[u8]) -> io::Result<UnixDatagram> {

@@ -67,4 +67,4 @@ pub use counters::PortCounters;
 pub use error::IoError;
 pub use port::{NewsSource, Offloads, Port, PortEvent, Quote};
 pub use socket::SocketOptions;
-pub use sys::Words;
+pub use sys::{Words, handed_over};

@@ -8,6 +8,7 @@ use convoy_control::site::Site;
 use convoy_host::{Change, LinkName, Network, Plan};
 use convoy_io::{Port, tun};
 
+use super::carriers::Carriers;
 use super::plan::{interface_mtu, net, with_v6};
 use super::rights;
 use crate::exit::describe;
@@ -27,12 +28,13 @@ fn mark(site: &Site) -> String {
 ///
 /// # Errors
 /// Fails if one cannot be opened, or belongs to somebody else.
-pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
+pub(super) fn open(site: &Site, carriers: &Carriers) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
     let present = present(site)?;
     let count = site.workers.count;
     let mut workers: Vec<_> = (0..count).map(|_| Vec::new()).collect();
     for interface in site.xfrm_interfaces() {
-        let config = tun::Config { queues: count, ..tun::Config::new(&interface.name) };
+        let parked = carriers.of(&interface.name);
+        let config = tun::Config { queues: count, parked, ..tun::Config::new(&interface.name) };
         let queues = tun::open(&config)
             .map_err(|error| rights::explain(error, rights::Need::Tunnel))
             .map_err(|error| error.context(format!("interface {}", interface.name)))?;

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod base;
+mod carriers;
 mod clamp;
 mod connections;
 mod daemons;
@@ -70,6 +71,7 @@ use width::Widths;
 
 pub use addresses::missing_addresses;
 pub use base::{Core, EngineTold, HostMedium, Medium, Prepared};
+pub use carriers::Carriers;
 pub(crate) use connections::{NEARLY_FULL, nearly_full};
 pub use helper::Helper;
 pub(crate) use helper::serve as serve_as_helper;
@@ -205,7 +207,7 @@ impl Gateway {
     /// 8. the XFRM database for IKE daemons, with the SAs of the previous run;
     /// 9. routes, which bring the first packets.
     ///
-    /// `helper` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
+    /// `helper` changes owners of daemons' sockets; `carriers` are queues of interfaces that somebody keeps; `alarm` is called from the thread of a worker that
     /// fails.
     ///
     /// # Errors
@@ -213,6 +215,7 @@ impl Gateway {
     pub fn start(
         site: Site,
         helper: Helper,
+        carriers: &Carriers,
         alarm: impl Fn(WorkerId) + Clone + Send + 'static,
     ) -> anyhow::Result<Self> {
         let wire_mtu = wire_mtu(&site);
@@ -245,7 +248,8 @@ impl Gateway {
         let serves_daemons = state.site().xfrm.is_some();
         let is_marked = leaks.is_installed();
         let widths = Widths::open(prepared.arena().frame_size().largest_packet())?;
-        let opened = ports::open(prepared.state().site(), sides, prepared.arena(), is_marked)?;
+        let opened =
+            ports::open(prepared.state().site(), sides, prepared.arena(), is_marked, carriers)?;
         let Opened { workers, interface, device, sockets, recorder, followers, shared, late } =
             opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));

@@ -15,6 +15,7 @@ use convoy_ipsec::sa::IpsecProtocol;
 use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
+use super::carriers::Carriers;
 use super::direct::{Follower, Side};
 use super::late_ports::{LatePorts, is_held};
 use super::plan::wire_mtu;
@@ -177,6 +178,7 @@ pub(super) fn open(
     sides: Sides,
     arena: &'static Arena,
     is_marked: bool,
+    carriers: &Carriers,
 ) -> anyhow::Result<Opened> {
     let count = site.workers.count;
     let recorder = site
@@ -210,7 +212,7 @@ pub(super) fn open(
     };
     let mut workers: Vec<_> = plain
         .into_iter()
-        .zip(interfaces::open(site)?)
+        .zip(interfaces::open(site, carriers)?)
         .map(|(plain, interfaces)| WorkerPorts { plain, interfaces, wire: Vec::new() })
         .collect();
     let mut sockets = sockets(site);

@@ -19,9 +19,9 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Helper, Live, Metrics, Unprotected, describe_protection, describe_wire,
-    enter_namespace, load, missing_addresses, past_interface, plain_mtu, plan, refuse,
-    unusable_here, wire_mtu,
+    Absent, Carriers, Gateway, Helper, Live, Metrics, Unprotected, describe_protection,
+    describe_wire, enter_namespace, load, missing_addresses, past_interface, plain_mtu, plan,
+    refuse, unusable_here, wire_mtu,
 };
 use crate::output;
 use crate::privileges::{self, Limits};
@@ -94,6 +94,7 @@ fn serve(site: Site, args: &RunArgs) -> anyhow::Result<Exit> {
 fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::Result<Exit> {
     let (events, happened) = mpsc::channel();
     let manager = ServiceManager::find();
+    let carriers = Carriers::take_over(&site, &manager);
     // Before there are threads.
     let helper = Helper::start(&site);
     // Before anything is changed on the host, so that no signal finds it half done.
@@ -113,7 +114,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     // Before sequence numbers are leased, so that no copy that is made from there on is missed.
     let generations = watch_generations(&helper);
-    let gateway = Gateway::start(site, helper, alarm)?;
+    let gateway = Gateway::start(site, helper, &carriers, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
     let multicast = Multicast::new().context("cannot make a descriptor for events")?;
     let live = Live::new(gateway, cpu, multicast.clone(), move || drop(events.send(Event::End)));
@@ -128,6 +129,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let daemons = daemons.transpose()?;
     let server = Server::start(&control_socket, live.clone())?;
     let mut metrics = metrics_at.map(|at| Metrics::start(live.clone(), at));
+    carriers.keep(&manager);
     live.give_up(args.limits)?;
     ScopeGuard::into_inner(started);
     // Whoever started the gateway may not listen any more; that is no reason to end.

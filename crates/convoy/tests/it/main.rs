@@ -4,6 +4,7 @@
 mod adversity;
 mod bench;
 mod bench_tls;
+mod carrier;
 mod cli;
 mod common;
 mod confinement;

@@ -72,12 +72,23 @@ pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &mut DeviceName) -> io::Resul
 
 /// The name that the TUN device has now of which `fd` is a queue. `EBADFD` when that was removed.
 pub(crate) fn tun_name(fd: BorrowedFd<'_>) -> io::Result<DeviceName> {
+    tun_request(fd).map(|request| DeviceName(request.name))
+}
+
+fn tun_request(fd: BorrowedFd<'_>) -> io::Result<Request> {
     let none = DeviceName([0; libc::IFNAMSIZ]);
     let mut request = Request::new(&none, [0; 2]);
     // SAFETY: TUNGETIFF writes one `struct ifreq`, which `Request` has the size and layout of and which lives
     // through the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
-    Ok(DeviceName(request.name))
+    Ok(request)
+}
+
+/// The name of the TUN device that `fd` is a queue of which takes no packets; none if it is anything else.
+pub(crate) fn tun_parked(fd: BorrowedFd<'_>) -> Option<DeviceName> {
+    let request = tun_request(fd).ok()?;
+    let flags = u16::from_ne_bytes(*request.value.first_chunk::<2>()?);
+    (flags & libc::IFF_DETACH_QUEUE as u16 != 0).then_some(DeviceName(request.name))
 }
 
 /// True if `fd` is a queue of a TUN device: not any more when that was removed.
@@ -131,7 +142,6 @@ pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<(
 }
 
 /// Closes a TUN device's queue to packets; it stays a queue of the device.
-#[cfg(test)]
 pub(crate) fn tun_detach(fd: BorrowedFd<'_>) -> io::Result<()> {
     let none = DeviceName([0; libc::IFNAMSIZ]);
     let mut request = Request::new(&none, (libc::IFF_DETACH_QUEUE as u16).to_ne_bytes());

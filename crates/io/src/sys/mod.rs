@@ -6,6 +6,7 @@
 
 mod bpf;
 mod device;
+mod inherited;
 mod landlock;
 mod message;
 mod option;
@@ -21,12 +22,12 @@ pub(crate) use bpf::{
     Instruction, XdpLink, load_selector, load_xdp, put_shared, remove_shared, set_socket,
     shared_cookie, shared_sockets, socket_map,
 };
-#[cfg(test)]
-pub(crate) use device::tun_detach;
 pub(crate) use device::{
     DeviceName, effective_user, is_tun_queue, rx_queues, set_queue_len, tun_any_index, tun_attach,
-    tun_name, tun_set_header_len, tun_set_offload, tun_set_owner, tun_set_persist,
+    tun_detach, tun_name, tun_parked, tun_set_header_len, tun_set_offload, tun_set_owner,
+    tun_set_persist,
 };
+pub use inherited::handed_over;
 pub(crate) use landlock::{
     Handled, landlock_allow_path, landlock_allow_port, landlock_ruleset, landlock_try,
     landlock_version,

@@ -34,6 +34,8 @@ pub struct Config {
     /// A port whose device was removed waits for [`Device::make_again`](super::Device::make_again), and loses what it
     /// is to send meanwhile. Otherwise it is dead.
     pub returns: bool,
+    /// Number of [parked](super::Parked) queues that the device has already.
+    pub parked: u16,
 }
 
 impl Config {
@@ -47,6 +49,7 @@ impl Config {
             offload: true,
             error_mark: None,
             returns: false,
+            parked: 0,
         }
     }
 }
@@ -82,7 +85,7 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
         queues.push(open_queue(&name)?.queue);
     }
     // A process that came before the device had an owner, or has it as its own, would take packets away.
-    make::have_alone(&name, config.queues)?;
+    make::have_alone(&name, config.queues, config.parked)?;
     let own = config.error_mark.and_then(|mark| OwnErrors::open(mark).ok()).map(Arc::new);
     let port = |queue: File| {
         let offloads = negotiate(&queue, config.offload)?;

@@ -61,7 +61,7 @@ impl Device {
         for queue in others {
             attach(queue.try_clone().map_err(IoError::setup(step))?, &name)?;
         }
-        make::have_alone(&name, self.config.queues)?;
+        make::have_alone(&name, self.config.queues, self.config.parked)?;
         for queue in &self.queues {
             negotiate(queue, self.config.offload)?;
         }

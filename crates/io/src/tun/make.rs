@@ -97,7 +97,7 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
         let mut network = Network::open().map_err(refused("count the queues of the tun device"))?;
         let index = index(&mut network, &made.name)?;
         let state = state(&mut network, index)?;
-        if is_ours(&state, 1) && !state.stays {
+        if is_ours(&state, 1, 0) && !state.stays {
             return Ok(made);
         }
         // Ours would not be its last queue, so it would stay.
@@ -113,15 +113,15 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
 const LOOKS: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(2);
 
-/// Makes sure that a device is ours and has these queues and no others.
+/// Makes sure that a device is ours and has these queues, so many that are parked, and no others.
 ///
 /// # Errors
 /// [`IoError::Setup`] where another process has one, or that cannot be asked.
-pub(super) fn have_alone(name: &sys::DeviceName, queues: u16) -> Result<(), IoError> {
+pub(super) fn have_alone(name: &sys::DeviceName, queues: u16, parked: u16) -> Result<(), IoError> {
     let mut network = Network::open().map_err(refused("count the queues of the tun device"))?;
     let index = index(&mut network, name)?;
     for _ in 0..LOOKS {
-        if is_ours(&state(&mut network, index)?, queues) {
+        if is_ours(&state(&mut network, index)?, queues, parked) {
             return Ok(());
         }
         thread::sleep(BETWEEN);
@@ -130,9 +130,9 @@ pub(super) fn have_alone(name: &sys::DeviceName, queues: u16) -> Result<(), IoEr
     Err(IoError::Setup { step: "attach to the tun device exclusively", source })
 }
 
-fn is_ours(state: &TunState, queues: u16) -> bool {
+fn is_ours(state: &TunState, queues: u16, parked: u16) -> bool {
     let owner = Some(sys::effective_user());
-    state.owner == owner && (state.attached, state.disabled) == (queues.into(), 0)
+    state.owner == owner && (state.attached, state.disabled) == (queues.into(), parked.into())
 }
 
 fn state(network: &mut Network, index: u32) -> Result<TunState, IoError> {
@@ -188,7 +188,7 @@ mod tests {
             assert_eq!(names.len(), 4);
             assert!(names.iter().all(|name| !exists(name.as_str()).unwrap()));
             assert!(exists(made.name.as_str()).unwrap());
-            have_alone(&made.name, 1).unwrap();
+            have_alone(&made.name, 1, 0).unwrap();
         };
         if let Err(error) = Netns::private(work) {
             println!("SKIPPED: {error}");
@@ -216,9 +216,9 @@ mod tests {
             let made = made.unwrap();
             assert_eq!(names.len(), 2);
             assert!(names.iter().all(|name| !exists(name.as_str()).unwrap()));
-            have_alone(&made.name, 1).unwrap();
+            have_alone(&made.name, 1, 0).unwrap();
             sys::tun_set_owner(made.queue.as_fd(), NOBODY).unwrap();
-            assert!(have_alone(&made.name, 1).is_err());
+            assert!(have_alone(&made.name, 1, 0).is_err());
         };
         if let Err(error) = Netns::private(work) {
             println!("SKIPPED: {error}");

@@ -11,6 +11,7 @@ mod drops;
 mod inlet;
 mod make;
 mod own;
+mod parked;
 mod rx;
 mod tx;
 
@@ -19,6 +20,7 @@ pub use device::Device;
 pub use drops::QueueDrops;
 pub use inlet::Inlet;
 pub use make::JOINED;
+pub use parked::Parked;
 
 use core::time::Duration;
 use std::fs::File;

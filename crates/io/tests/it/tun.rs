@@ -3,6 +3,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -320,6 +322,56 @@ fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
     assert!(names().contains("goes0"));
     drop(ports);
     until(|| !names().contains("goes0"));
+}
+
+/// A device whose program was killed has its carrier while somebody keeps a queue for it that takes no packets.
+#[test]
+fn a_parked_queue_keeps_the_carrier_and_takes_no_packets() {
+    let namespace = or_skip!(Namespace::new());
+    let config = tun::Config { queues: 2, ..tun::Config::new("parked0") };
+    let (first, again) = (config.clone(), tun::Config { parked: 1, ..config.clone() });
+    let mut ports = namespace.run(move || tun::open(&first)).unwrap();
+    tun::stay(&ports[0]).unwrap();
+    let parked = namespace.run(|| tun::Parked::open("parked0")).unwrap();
+    assert_eq!(parked.name(), "parked0");
+    namespace.ip("address add 10.77.0.1/24 dev parked0");
+    namespace.ip("link set parked0 up");
+    let carrier = || {
+        namespace.run(|| {
+            let shown =
+                Command::new("ip").args(["-o", "link", "show", "parked0"]).output().unwrap();
+            String::from_utf8(shown.stdout).unwrap().contains("LOWER_UP")
+        })
+    };
+    assert!(carrier());
+    let send = |port: u16| {
+        let socket = namespace.run(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+        socket.send_to(b"whichever queue", ("10.77.0.2", port)).unwrap();
+    };
+    let arena = Arena::map(1024, FrameSize::for_packet(1500)).unwrap();
+    let mut pool = arena.pool();
+    let mut seen = 0;
+    (1000..1064).for_each(send);
+    until(|| {
+        for port in &mut ports {
+            let mut burst = Burst::new();
+            port.rx(&mut pool, &mut burst).unwrap();
+            seen += burst.as_slice().iter().filter(|frame| frame.data()[9] == 17).count();
+            burst.release(&mut pool);
+        }
+        seen >= 64
+    });
+    drop(ports);
+    assert!(carrier(), "as after a kill");
+    // It is no queue of a stranger if it is known, and one if not.
+    let unknown = config.clone();
+    assert!(namespace.run(move || tun::open(&unknown)).is_err());
+    let parked = tun::Parked::of(parked.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let ports = namespace.run(move || tun::open(&again)).unwrap();
+    assert!(tun::Parked::of(std::fs::File::open("/dev/null").unwrap().into()).is_none());
+    drop(ports);
+    drop(parked);
+    until(|| !carrier());
 }
 
 /// Without an owner a TUN device is anybody's who may open /dev/net/tun: to read what it carries, to
