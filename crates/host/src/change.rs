@@ -21,7 +21,7 @@ use crate::{LinkName, Sysctl};
 const MAIN_TABLE: u32 = RouteHeader::RT_TABLE_MAIN as u32;
 
 /// Origin of a rule, in `ip rule show`: a number that no routing daemon uses (`rtnetlink.h`).
-const GUARD_PROTOCOL: u8 = 0xc5;
+pub(crate) const GUARD_PROTOCOL: u8 = 0xc5;
 
 /// One change. Its `Display` says in plain words what it does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

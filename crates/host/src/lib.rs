@@ -53,6 +53,7 @@ mod neighbour;
 mod netns;
 mod network;
 mod plan;
+mod policy_routing;
 mod private_file;
 mod shared;
 mod sysctl;

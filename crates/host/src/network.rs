@@ -41,6 +41,8 @@ pub struct Link {
     pub up: bool,
     /// Something is at its other end: of a TUN interface, a program that has it open.
     pub carrier: bool,
+    /// Its queueing discipline, as `tc` names it; empty: not known.
+    pub qdisc: String,
     /// Its link address, if it has one of Ethernet's kind.
     pub mac: Option<[u8; 6]>,
     /// Its counters.
@@ -351,6 +353,7 @@ fn link_of(message: &Message) -> Option<Link> {
         mtu_range: None,
         carrier: false,
         up: message.header.flags.contains(LinkFlags::Up),
+        qdisc: String::new(),
         mac: None,
         counters: LinkCounters::default(),
     };
@@ -359,6 +362,7 @@ fn link_of(message: &Message) -> Option<Link> {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::IfAlias(alias) => link.alias.clone_from(alias),
+            LinkAttribute::Qdisc(qdisc) => link.qdisc.clone_from(qdisc),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::Carrier(carrier) => link.carrier = *carrier != 0,
             LinkAttribute::Address(address) if message.header.link_layer_type == ETHERNET => {

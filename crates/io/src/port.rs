@@ -35,6 +35,13 @@ pub trait Port: Send {
     /// [`IoError::Dead`] when the port can never send again; all frames are given back then too.
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError>;
 
+    /// True if this port can send a packet now. Of several ports for one kind of packets, the next one gets what
+    /// this one cannot send.
+    fn can_send(&mut self, packet: &[u8]) -> bool {
+        let _ = packet;
+        true
+    }
+
     /// News from the network about packets sent earlier, until there is none. Costs no system call
     /// unless the kernel signalled news.
     fn event(&mut self) -> Option<PortEvent> {
@@ -62,6 +69,9 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
         (**self).tx(pool, from)
+    }
+    fn can_send(&mut self, packet: &[u8]) -> bool {
+        (**self).can_send(packet)
     }
     fn event(&mut self) -> Option<PortEvent> {
         (**self).event()

@@ -133,16 +133,25 @@ impl Topology {
         let a = Site::build(1, 'A', config.named)?;
         let b = Site::build(2, 'B', config.named)?;
         let topology = Self { a, b, config: config.clone() };
-        let wire = |site: &Site| topology.families(config.wire_mtu, |family| site.wire(family));
-        cable(
-            &End { namespace: &topology.a.gateway, link: WIRE_LINK, addresses: wire(&topology.a) },
-            &End { namespace: &topology.b.gateway, link: WIRE_LINK, addresses: wire(&topology.b) },
-            config.wire_mtu,
-        )?;
+        topology.join_gateways()?;
         for site in [&topology.a, &topology.b] {
             topology.join_lan(site)?;
         }
         Ok(topology)
+    }
+
+    /// Lays the wire between the gateways, at first and where it has been deleted.
+    ///
+    /// # Errors
+    /// [`LabError::System`] if it is there.
+    pub fn join_gateways(&self) -> Result<(), LabError> {
+        let mtu = self.config.wire_mtu;
+        let [a, b] = [&self.a, &self.b].map(|site| End {
+            namespace: &site.gateway,
+            link: WIRE_LINK,
+            addresses: self.families(mtu, |family| site.wire(family)),
+        });
+        cable(&a, &b, mtu)
     }
 
     fn join_lan(&self, site: &Site) -> Result<(), LabError> {

@@ -491,6 +491,7 @@ impl Table {
         self.begin_epochs()?;
         let name = self.config.table();
         let mut drops = Drops::default();
+        let quoting = chains::quoting::drop_rules();
         for Chain { name: chain, counts, rules, .. } in self.chains() {
             let mut none = 0;
             let (count, unanswered) = match counts {
@@ -509,7 +510,7 @@ impl Table {
             for (answer, rule) in answers.iter().zip(&rules) {
                 let packets = nft::packets_counted(answer);
                 *count = count.saturating_add(packets);
-                if chains::quoting::is_drop(rule) {
+                if quoting.contains(rule) {
                     drops.quoting = drops.quoting.saturating_add(packets);
                 }
                 if self.asks && chains::drops_unanswered(rule) {

@@ -57,7 +57,7 @@ pub(crate) fn is_from(packet: &[u8], source: IpAddr) -> bool {
 
 /// One way onto the wire.
 pub struct WirePort {
-    /// Outgoing packets that it carries; the first port that matches gets the packet.
+    /// Outgoing packets that it carries; the first port that matches and can send it gets the packet.
     pub carries: WireMatch,
     /// The port.
     pub port: Box<dyn Port>,

@@ -46,8 +46,10 @@ impl Wire {
 
     /// True if a packet goes this way.
     #[inline]
-    pub(crate) fn takes(&self, packet: &[u8]) -> bool {
-        self.carries.takes(packet) && self.from.is_none_or(|from| is_from(packet, from))
+    pub(crate) fn takes(&mut self, packet: &[u8]) -> bool {
+        self.carries.takes(packet)
+            && self.from.is_none_or(|from| is_from(packet, from))
+            && self.source.port.can_send(packet)
     }
 
     /// Gives back the frames at hand.

@@ -346,21 +346,19 @@ pub(super) fn daemons(
     place: &Place,
     report: &mut Report<'_>,
 ) {
-    let sides = [
-        ("plain", "tun", plain.map(|plain| plain.backend)),
-        ("wire", "socket", wire.map(|wire| wire.backend)),
-    ];
-    for (side, word, backend) in sides {
-        if let Some(direct) = backend.filter(|backend| backend.is_direct()) {
-            report.error(
-                place,
-                format!(
-                    "IKE daemons cannot be served with backend \"{}\" in [{side}]",
-                    direct.word()
-                ),
-                format!("leave `backend` out of [{side}], or set it to \"{word}\""),
-            );
-        }
+    if let Some(direct) = plain.map(|plain| plain.backend).filter(|backend| backend.is_direct()) {
+        report.error(
+            place,
+            format!("IKE daemons cannot be served with backend \"{}\" in [plain]", direct.word()),
+            "leave `backend` out of [plain], or set it to \"tun\"",
+        );
+    }
+    if let Some(direct) = wire.map(|wire| wire.backend).filter(|backend| backend.is_direct()) {
+        report.error(
+            place,
+            format!("IKE daemons cannot be served with backend \"{}\" in [wire]", direct.word()),
+            "leave `backend` out of [wire], or set it to \"af_xdp\" or \"socket\"",
+        );
     }
 }
 

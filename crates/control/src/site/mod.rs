@@ -34,8 +34,8 @@ pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub use key_parts::{KeyParts, UnknownAlgorithm, key_parts};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
-    InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa, Plain,
-    Policy, Routes, SharedWork, Site, Upper, Wire, WorkerRule, Workers, Xfrm, XfrmInterface,
+    FastPath, InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa,
+    Plain, Policy, Routes, SharedWork, Site, Upper, Wire, WorkerRule, Workers, Xfrm, XfrmInterface,
     least_mtu,
 };
 pub(crate) use name::is_name;

@@ -258,11 +258,26 @@ pub enum Routes {
     Explicit(Vec<Prefix>),
 }
 
+/// Native ESP and AH past the host's network stack by AF_XDP, beside sockets, which carry everything else and what this
+/// way cannot carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastPath {
+    /// Sockets alone.
+    Off,
+    /// Where the host, the interface and the process's rights allow.
+    #[default]
+    Auto,
+    /// It must be there.
+    Needed,
+}
+
 /// The wire side: where protected packets come and go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wire {
     /// Input and output of protected packets.
     pub backend: Backend,
+    /// Way beside sockets; [`FastPath::Off`] unless the backend is [`Backend::Host`].
+    pub fast_path: FastPath,
     /// Interface the sockets are bound to, if any; always there unless the backend is
     /// [`Backend::Host`].
     pub interface: Option<String>,

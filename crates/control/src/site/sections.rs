@@ -8,7 +8,9 @@ use super::fields::{
     auto_or, interface, interface_address, mtu, name, path_in, port, prefix, section, socket,
     tables, transposed,
 };
-use super::model::{Backend, BetweenTunnels, Capture, Metrics, Plain, Routes, Site, Wire};
+use super::model::{
+    Backend, BetweenTunnels, Capture, FastPath, Metrics, Plain, Routes, Site, Wire,
+};
 use super::name::is_name;
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::{check, crypto, daemons, drivers, marks, policy, sa, width, workers};
@@ -36,6 +38,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     let workers = workers.flatten();
     let known = drivers::Known::new();
     let serves_daemons = root.has("xfrm");
+    let wire = wire.map(|wire| if serves_daemons { beside_sockets(wire) } else { wire });
     let crypto = crypto::read(&mut root, report, workers.as_ref(), &known, serves_daemons);
     let capture = root.take("capture").map(|field| {
         let table = field.table(report, "a [capture] section")?;
@@ -305,12 +308,24 @@ fn routes(field: Field<'_>, report: &mut Report<'_>) -> Option<Routes> {
     networks.into_iter().collect::<Option<_>>().map(Routes::Explicit)
 }
 
+/// Daemons bring SAs of any address and in UDP, and their IKE shares ports: sockets are always there.
+fn beside_sockets(wire: Wire) -> Wire {
+    match wire.backend {
+        Backend::AfXdp => Wire { backend: Backend::Host, fast_path: FastPath::Needed, ..wire },
+        Backend::Host | Backend::AfPacket => wire,
+    }
+}
+
 fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
-    let words =
-        [("socket", Backend::Host), ("af_packet", Backend::AfPacket), ("af_xdp", Backend::AfXdp)];
+    let words = [
+        ("auto", (Backend::Host, FastPath::Auto)),
+        ("socket", (Backend::Host, FastPath::Off)),
+        ("af_packet", (Backend::AfPacket, FastPath::Off)),
+        ("af_xdp", (Backend::AfXdp, FastPath::Off)),
+    ];
     let backend = table.take("backend").map(|f| f.choice(report, &words).map(|at| at.value));
     let name = match backend {
-        Some(Some(direct)) if direct.is_direct() => {
+        Some(Some((direct, _))) if direct.is_direct() => {
             let name = table.need(report, "interface", "interface = \"eth0\"");
             Some(name.and_then(|f| interface(f, report)))
         }
@@ -319,8 +334,10 @@ fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
     let udp_port = table.take("udp_port").map(|f| port(f, report));
     let mtu = table.take("mtu").map(|f| auto_or(f, report, |f, report| mtu(f, report, 576)));
     table.finish(report);
+    let (backend, fast_path) = backend.unwrap_or_else(|| Some(Default::default()))?;
     Some(Wire {
-        backend: backend.map_or(Some(Backend::Host), |given| given)?,
+        backend,
+        fast_path,
         interface: transposed(name)?,
         udp_port: udp_port.map_or(Some(4500), |given| given)?,
         mtu: mtu.map_or(Some(None), |given| given)?,

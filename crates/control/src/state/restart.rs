@@ -46,7 +46,13 @@ fn settings(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         key_files: _,
     } = new;
     let Plain { backend, interface, addresses, mtu, routes, spd, between_tunnels: _ } = plain;
-    let Wire { backend: wire_backend, interface: wire_interface, udp_port, mtu: wire_mtu } = wire;
+    let Wire {
+        backend: wire_backend,
+        fast_path,
+        interface: wire_interface,
+        udp_port,
+        mtu: wire_mtu,
+    } = wire;
     let SharedWork { balance, budget } = shared_work;
     let all = [
         ("name", old.name == *name),
@@ -61,7 +67,7 @@ fn settings(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("plain.mtu", old.plain.mtu == *mtu),
         ("plain.routes", old.plain.routes == *routes),
         ("plain.spd", old.plain.spd == *spd),
-        ("wire.backend", old.wire.backend == *wire_backend),
+        ("wire.backend", (old.wire.backend, old.wire.fast_path) == (*wire_backend, *fast_path)),
         ("wire.interface", old.wire.interface == *wire_interface),
         ("wire.udp_port", old.wire.udp_port == *udp_port),
         ("wire.mtu", old.wire.mtu == *wire_mtu),

@@ -92,6 +92,41 @@ pub struct Status {
     /// Limits on somebody who has taken the gateway over; absent until it has started.
     #[serde(default)]
     pub confinement: Option<Confinement>,
+    /// Input and output of protected packets.
+    #[serde(default)]
+    pub wire: Option<Wire>,
+}
+
+/// Input and output of protected packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// As `backend` in the site file.
+    pub backend: String,
+    /// Way of native ESP and AH: `socket`, `af_packet` or `af_xdp`.
+    pub native: String,
+    /// True if sockets carry all else, and what that way cannot carry.
+    pub has_sockets: bool,
+    /// The interface of that way, or that sockets are bound to, if any.
+    pub interface: Option<String>,
+    /// Mode of AF_XDP: `native, zero-copy`, `native, copied` or `generic, copied`.
+    pub mode: Option<String>,
+    /// Reason that `auto` has chosen sockets, or that they took over.
+    pub reason: Option<String>,
+}
+
+impl Wire {
+    fn in_words(&self) -> String {
+        let on = self.interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+        match (&*self.native, &self.mode, &self.reason) {
+            ("socket", _, Some(reason)) => format!("sockets{on}: {reason}"),
+            ("socket", ..) => format!("sockets{on}"),
+            (way, Some(mode), _) if self.has_sockets => {
+                format!("{way} ({mode}){on} for native ESP and AH, sockets for all else")
+            }
+            (way, Some(mode), _) => format!("{way} ({mode}){on}"),
+            (way, None, _) => format!("{way}{on}"),
+        }
+    }
 }
 
 /// IKE daemons that the gateway serves, and requests that it refused.

@@ -18,7 +18,7 @@ use super::attached::Attached;
 use super::health::{Seen, health};
 use super::{
     Confinement, Count, DirectionStatus, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
-    LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status,
+    LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status, Wire,
     WorkerStatus,
 };
 use crate::state::State;
@@ -58,6 +58,8 @@ pub struct Inputs<'a> {
     pub attached: &'a Attached,
     /// Limits on somebody who has taken the gateway over.
     pub confinement: Option<Confinement>,
+    /// Input and output of protected packets.
+    pub wire: Option<Wire>,
 }
 
 /// The status of this moment. Feeds the sampler as well, so calling it every second keeps rates.
@@ -129,6 +131,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         leak_protection: inputs.leak_protection.clone(),
         daemons,
         confinement: inputs.confinement.clone(),
+        wire: inputs.wire.clone(),
     }
 }
 

@@ -59,6 +59,9 @@ impl Status {
             let state = if *is_on { "on" } else { "off" };
             let _ = writeln!(out, "  leak protection  {state}: {detail}");
         }
+        if let Some(wire) = &self.wire {
+            let _ = writeln!(out, "  wire          {}", wire.in_words());
+        }
         if let Some(confinement) = &self.confinement {
             let _ = writeln!(out, "  confinement   {}", confinement.in_words());
         }

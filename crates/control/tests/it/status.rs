@@ -111,6 +111,7 @@ impl Bench {
             attached: &Attached::default(),
             leak_protection: None,
             confinement: None,
+            wire: None,
         };
         observe(&self.state, &Cpu::detect().unwrap(), &inputs, &mut self.sampler)
     }

@@ -42,7 +42,41 @@ pub(super) struct Side {
 #[derive(Clone, Debug)]
 enum Wants {
     Plain,
-    Wire { local: Vec<IpAddr>, esp: bool, ah: bool, udp_port: Option<u16> },
+    Wire {
+        local: Vec<IpAddr>,
+        esp: bool,
+        ah: bool,
+        udp_port: Option<u16>,
+    },
+    /// Native ESP and AH to local addresses of SAs, or to all of the host's, beside sockets.
+    Beside(Served),
+}
+
+/// Addresses whose ESP and AH go past the host's network stack.
+#[derive(Clone, Debug)]
+pub(super) enum Served {
+    /// Those that SAs have now.
+    Sas(Vec<IpAddr>),
+    /// All of the host's.
+    Host,
+}
+
+/// Role of ports on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// They carry all packets of their side.
+    Alone,
+    /// Sockets carry what the table of next hops has no way for.
+    BesideSockets,
+}
+
+impl Role {
+    fn of(wants: &Wants) -> Self {
+        match wants {
+            Wants::Plain | Wants::Wire { .. } => Self::Alone,
+            Wants::Beside(_) => Self::BesideSockets,
+        }
+    }
 }
 
 impl Side {
@@ -70,6 +104,16 @@ impl Side {
         Self::new(site.wire.backend, interface, wants).map(Some)
     }
 
+    /// An interface beside sockets.
+    pub(super) fn beside(interface: &str, served: Served) -> anyhow::Result<Self> {
+        Self::new(Backend::AfXdp, interface, Wants::Beside(served))
+    }
+
+    /// The board that tells next hops.
+    pub(super) fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
+    }
+
     fn new(backend: Backend, interface: &str, wants: Wants) -> anyhow::Result<Self> {
         // Before the first look, so that no change is missed.
         let watch = Watch::open()?;
@@ -79,11 +123,16 @@ impl Side {
             format!("interface {interface} has no Ethernet headers: use one that has")
         })?;
         anyhow::ensure!(link.up, "interface {interface} is down: ip link set {interface} up");
-        let table = table(&mut network, &link, mac)?;
+        let table = table(&mut network, &link, mac, Role::of(&wants))?;
         let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
         let (board, asks) = Board::new(table).context("cannot make the table of next hops")?;
         let addresses = Arc::<HostAddresses>::default();
         Ok(Self { backend, interface, mac, wants, board, asks, watch, network, addresses })
+    }
+
+    /// The interface's name.
+    pub(super) fn name(&self) -> &str {
+        &self.interface.name
     }
 
     /// Largest IP packet of the interface in bytes.
@@ -110,10 +159,12 @@ impl Side {
     ) -> anyhow::Result<(Vec<Box<dyn Port>>, Follower)> {
         let take = self.wants.take(&mut self.network, self.mac)?;
         let (ports, steering) = open_ports(&self, take.clone(), workers, arena)?;
-        let Self { interface, board, asks, watch, network, addresses, .. } = self;
+        let Self { interface, wants, board, asks, watch, network, addresses, .. } = self;
         addresses.set(take.host_addresses());
-        let taken = Arc::new(Taken { steering, take: Mutex::new(take), addresses });
-        Ok((ports, Follower { interface, board, asks, watch, network, taken }))
+        let follows_host = matches!(wants, Wants::Beside(Served::Host));
+        let taken = Arc::new(Taken { steering, take: Mutex::new(take), addresses, follows_host });
+        let role = Role::of(&wants);
+        Ok((ports, Follower { interface, board, asks, watch, network, taken, role }))
     }
 }
 
@@ -172,6 +223,13 @@ impl Wants {
         let what = match self.clone() {
             Self::Plain => What::Forwarded { except: own_addresses(network)? },
             Self::Wire { local, esp, ah, udp_port } => What::Protected { local, esp, ah, udp_port },
+            Self::Beside(served) => {
+                let local = match served {
+                    Served::Sas(local) => local,
+                    Served::Host => own_addresses(network)?,
+                };
+                What::Protected { local, esp: true, ah: true, udp_port: None }
+            }
         };
         Ok(Take { mac, what })
     }
@@ -194,6 +252,8 @@ struct Taken {
     steering: Steering,
     take: Mutex<Take>,
     addresses: Arc<HostAddresses>,
+    /// ESP and AH to all addresses of the host are taken.
+    follows_host: bool,
 }
 
 impl Taken {
@@ -211,8 +271,12 @@ impl Taken {
     fn follow(&self, network: &mut Network, mac: [u8; 6]) -> anyhow::Result<()> {
         self.change(|take| {
             take.mac = mac;
-            if let What::Forwarded { except } = &mut take.what {
-                *except = own_addresses(network)?;
+            match &mut take.what {
+                What::Forwarded { except } => *except = own_addresses(network)?,
+                What::Protected { local, .. } if self.follows_host => {
+                    *local = own_addresses(network)?;
+                }
+                What::Protected { .. } => {}
             }
             Ok(())
         })
@@ -221,7 +285,9 @@ impl Taken {
     /// SAs have these local addresses now; says nothing to the plain side.
     fn serve(&self, addresses: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
         self.change(|take| {
-            if let What::Protected { local, .. } = &mut take.what {
+            if let What::Protected { local, .. } = &mut take.what
+                && !self.follows_host
+            {
                 *local = addresses.iter().copied().collect();
             }
             Ok(())
@@ -246,6 +312,7 @@ pub(super) struct Follower {
     watch: Watch,
     network: Network,
     taken: Arc<Taken>,
+    role: Role,
 }
 
 /// A follower at work. Dropping it ends it.
@@ -282,6 +349,14 @@ impl Following {
 }
 
 impl Follower {
+    /// Way in which the kernel hands over packets of AF_XDP.
+    pub(super) fn xdp_mode(&self) -> Option<xdp::Mode> {
+        match &self.taken.steering {
+            Steering::Packet(_) => None,
+            Steering::Xdp(steering) => Some(steering.mode()),
+        }
+    }
+
     /// Follows in a thread of its own. `wake` is called when there is news for the ports.
     pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<Following> {
         let (stop, stopped) = UnixStream::pair()?;
@@ -315,7 +390,10 @@ impl Follower {
                 Err(error) if !trouble => {
                     trouble = true;
                     let line = format!("interface {}: {error:#}", self.interface.name);
-                    tracing::error!("{line}");
+                    match self.role {
+                        Role::BesideSockets => self.leave_to_sockets(),
+                        Role::Alone => tracing::error!("{line}"),
+                    }
                     tell(Some(line));
                     let link = self.network.link_by_index(self.interface.index);
                     gone.store(link.is_ok_and(|link| link.is_none()), Ordering::Relaxed);
@@ -331,6 +409,12 @@ impl Follower {
             std::thread::sleep(PAUSE);
             news = self.watch.news().unwrap_or(News::ALL);
         }
+    }
+
+    /// Ports know no way any more, so sockets carry everything.
+    fn leave_to_sockets(&self) {
+        let own = self.board.table().own();
+        self.board.publish(Table::new(own, 0, &[], &[]));
     }
 
     /// Asks the kernel what ports asked, tells them what has changed, and makes sure of neighbours
@@ -361,7 +445,7 @@ impl Follower {
             self.taken.follow(&mut self.network, mac)?;
         }
         // Also when only a round is over: a fresh table learns anew who is in use.
-        self.board.publish(table(&mut self.network, &link, mac)?);
+        self.board.publish(table(&mut self.network, &link, mac, self.role)?);
         if news.any() {
             wake();
         }
@@ -399,8 +483,12 @@ impl Drop for Following {
     }
 }
 
-/// Routes and neighbours that the kernel knows now.
-fn table(network: &mut Network, link: &Link, mac: [u8; 6]) -> anyhow::Result<Table> {
+/// Routes and neighbours that the kernel knows now. Beside sockets there are none where rules of others choose between
+/// routing tables, as sockets follow these.
+fn table(network: &mut Network, link: &Link, mac: [u8; 6], role: Role) -> anyhow::Result<Table> {
+    if role == Role::BesideSockets && network.has_policy_routing()? {
+        return Ok(Table::new(mac, link.mtu, &[], &[]));
+    }
     let mut routes: Vec<_> = network
         .ways(link.index)?
         .into_iter()

@@ -142,7 +142,8 @@ impl Live {
     pub(crate) fn give_up(&self, limits: Limits) -> anyhow::Result<()> {
         if let Some(gateway) = &mut self.lock().gateway {
             gateway.settle_helper();
-            let confinement = privileges::give_up(gateway.core().state().site(), limits)?;
+            let (site, programs) = (gateway.core().state().site(), gateway.programs());
+            let confinement = privileges::give_up(site, programs, limits)?;
             gateway.note_confinement(confinement);
         }
         Ok(())
@@ -568,6 +569,7 @@ fn status(
         attached,
         leak_protection: Some(gateway.leak_protection()),
         confinement: gateway.confinement(),
+        wire: Some(gateway.wire()),
     };
     observe(gateway.core().state(), cpu, &inputs, sampler)
 }

@@ -8,6 +8,7 @@ mod connections;
 mod daemons;
 pub(crate) mod devices;
 mod direct;
+mod fast_path;
 mod helper;
 mod holder;
 mod interfaces;
@@ -42,7 +43,7 @@ use anyhow::Context as _;
 use convoy_control::protocol::DriverSetting;
 use convoy_control::site::{BetweenTunnels, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
-use convoy_control::status::{Confinement, LeakProtection as LeakProtectionReport};
+use convoy_control::status::{self, Confinement, LeakProtection as LeakProtectionReport};
 use convoy_control::trace::{HostWay, Question};
 use convoy_control::xfrm::{Client, Cursor, Kernel, Told};
 use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
@@ -60,6 +61,7 @@ use addresses::{Addresses, Sources};
 use connections::Lookout;
 use daemons::{AppliedRequest, Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
+use fast_path::Way;
 use late_ports::LatePorts;
 use leak_protection::LeakProtection;
 use on_change::OnChange;
@@ -87,6 +89,7 @@ pub use ports::{Socket, describe_wire, sockets};
 pub use unusable::{enter_namespace, refuse, unusable, unusable_here};
 
 use crate::exit::{Stop, describe};
+use crate::privileges::Programs;
 
 /// Reads a site file; its errors end the process with exit code 2.
 ///
@@ -115,6 +118,8 @@ pub struct Gateway {
     core: Core,
     /// Follow the kernel's tables for sides that are direct.
     following: Vec<Following>,
+    /// Native ESP and AH beside sockets.
+    fast_path: Way,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
     /// Somebody may have removed some of them.
@@ -250,8 +255,17 @@ impl Gateway {
         let widths = Widths::open(prepared.arena().frame_size().largest_packet())?;
         let opened =
             ports::open(prepared.state().site(), sides, prepared.arena(), is_marked, carriers)?;
-        let Opened { workers, interface, device, sockets, recorder, followers, shared, late } =
-            opened;
+        let Opened {
+            workers,
+            interface,
+            device,
+            sockets,
+            recorder,
+            followers,
+            fast_path: (mut fast_path, fast_path_follower),
+            shared,
+            late,
+        } = opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
@@ -272,9 +286,11 @@ impl Gateway {
         for follower in followers {
             following.push(follower.start(core.waker())?);
         }
+        fast_path.follow(fast_path_follower, core.waker())?;
         Self {
             core: ScopeGuard::into_inner(core),
             following,
+            fast_path,
             routes: BTreeMap::new(),
             routes_recheck: Recheck::default(),
             watch,
@@ -517,12 +533,13 @@ impl Gateway {
         for following in &self.following {
             following.serve(addresses)?;
         }
-        Ok(())
+        self.fast_path.serve(addresses)
     }
 
     /// Takes over what has changed of this host's interfaces and addresses. To be called about once a
     /// second.
     pub fn follow_host(&mut self) {
+        self.fast_path.tick();
         self.mend_interface();
         let news = self.watch.news().unwrap_or(News::ALL);
         if let Some(daemons) = &mut self.daemons {
@@ -827,6 +844,20 @@ impl Gateway {
         self.confinement = Some(confinement);
     }
 
+    /// Input and output of protected packets.
+    #[must_use]
+    pub(crate) fn wire(&self) -> status::Wire {
+        self.fast_path.status(self.core.state().site())
+    }
+
+    /// Use of the kernel's programs from now on.
+    pub(crate) fn programs(&self) -> Programs {
+        match self.fast_path.is_running() {
+            true => Programs::Changing,
+            false => Programs::of(self.core.state().site()),
+        }
+    }
+
     /// Limits that hold somebody who has taken the gateway over.
     #[must_use]
     pub fn confinement(&self) -> Option<Confinement> {
@@ -902,6 +933,7 @@ impl Gateway {
             mut daemons,
             leaks,
             following,
+            fast_path,
             routes,
             widths,
             interface_changes,
@@ -923,6 +955,7 @@ impl Gateway {
             (Ok(()), None) => {}
         }
         drop(following);
+        drop(fast_path);
         drop(daemons);
         drop(made);
         // A TUN interface is gone with its descriptors; what was on it counts as taken back.

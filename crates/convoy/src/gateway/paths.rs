@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Mutex, Once, PoisonError};
 
-use convoy_control::site::{Backend, Site, least_mtu};
+use convoy_control::site::{Backend, FastPath, Site, least_mtu};
 use convoy_host::{Network, RouteBy};
 
 /// Largest MTU of an interface in bytes that a gateway has room for from its start, where it is not told which
@@ -51,7 +51,8 @@ pub(super) fn routed_mtu(site: &Site) -> Option<u16> {
 /// host's interfaces; 0 where the site says how large outer packets are.
 pub(super) fn widest(site: &Site) -> u16 {
     // Frames for such sockets are no larger than a page.
-    let is_xdp = [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp);
+    let is_xdp = [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp)
+        || site.wire.fast_path == FastPath::Needed;
     if site.xfrm.is_none() || site.wire.mtu.is_some() || is_xdp {
         return 0;
     }

@@ -17,6 +17,7 @@ use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::carriers::Carriers;
 use super::direct::{Follower, Side};
+use super::fast_path::{Chosen, Way};
 use super::late_ports::{LatePorts, is_held};
 use super::plan::wire_mtu;
 use super::{interfaces, rights};
@@ -161,6 +162,8 @@ pub(super) struct Opened {
     pub(super) recorder: Option<Recorder>,
     /// Handles that follow the kernel's tables, for each side that is direct.
     pub(super) followers: Vec<Follower>,
+    /// Way of native ESP and AH beside sockets, and what follows the kernel's tables for it.
+    pub(super) fast_path: (Way, Option<Follower>),
     /// Handles that share UDP ports with IKE daemons.
     pub(super) shared: Vec<Steering>,
     /// UDP ports that somebody else has.
@@ -218,6 +221,8 @@ pub(super) fn open(
     let mut sockets = sockets(site);
     let mut shared = Vec::new();
     let mut late = LatePorts::new(is_marked);
+    let (way, beside) = sides.fast_path.open(count, arena)?;
+    let mut fast_path_follower = None;
     let mut add = |carries: WireMatch, ports: Ports| {
         for (worker, port) in workers.iter_mut().zip(wire(carries, ports, recorder.as_ref())) {
             worker.wire.push(port);
@@ -237,6 +242,10 @@ pub(super) fn open(
             sockets = sockets.into_iter().map(Socket::at_any).collect();
         }
         None => {
+            let (ports, follower) = beside.map(|it| (it.ports, it.follower)).unzip();
+            fast_path_follower = follower;
+            // Ahead of sockets, which get what it cannot send.
+            ports.into_iter().for_each(|ports| add(WireMatch::default(), ports));
             for socket in &sockets {
                 let (local, protocol) = match *socket {
                     Socket::Raw(local) => (local, raw::ESP),
@@ -261,7 +270,8 @@ pub(super) fn open(
             }
         }
     }
-    Ok(Opened { workers, interface, device, sockets, recorder, followers, shared, late })
+    let fast_path = (way, fast_path_follower);
+    Ok(Opened { workers, interface, device, sockets, recorder, followers, fast_path, shared, late })
 }
 
 /// The sides that go through an interface directly.
@@ -269,12 +279,15 @@ pub(super) fn open(
 pub(super) struct Sides {
     pub(super) plain: Option<Side>,
     pub(super) wire: Option<Side>,
+    /// Beside sockets.
+    pub(super) fast_path: Chosen,
 }
 
 impl Sides {
     /// Looks at their interfaces.
     pub(super) fn new(site: &Site) -> anyhow::Result<Self> {
-        Ok(Self { plain: Side::plain(site)?, wire: Side::wire(site)? })
+        let (plain, wire) = (Side::plain(site)?, Side::wire(site)?);
+        Ok(Self { plain, wire, fast_path: Chosen::new(site)? })
     }
 }
 

@@ -1,16 +1,20 @@
 //! Capabilities that a running gateway keeps.
 
 use anyhow::Context as _;
-use convoy_control::site::{Backend, Site};
+use convoy_control::site::Site;
 use convoy_io::landlock::Ruleset;
 use convoy_io::rights;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::memory;
+use super::{Programs, memory};
 
 /// Every thread gives up what the site does not need, and gets under the ruleset.
-pub(super) fn keep_needed(site: &Site, files: Option<&Ruleset>) -> anyhow::Result<()> {
-    let mut keep = needed(site, knows_bpf());
+pub(super) fn keep_needed(
+    site: &Site,
+    programs: Programs,
+    files: Option<&Ruleset>,
+) -> anyhow::Result<()> {
+    let mut keep = needed(site, programs, knows_bpf());
     if memory::is_locked_by_right() {
         // Without it, the next memory that is asked for would be refused.
         keep |= CapabilitySet::IPC_LOCK;
@@ -26,10 +30,9 @@ pub(super) fn keep_needed(site: &Site, files: Option<&Ruleset>) -> anyhow::Resul
 const FREE_PORTS: u16 = 1024;
 
 /// Capabilities that a gateway of this site needs while it runs.
-fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
+fn needed(site: &Site, programs: Programs, knows_bpf: bool) -> CapabilitySet {
     // Routes, interfaces and the packet filter; sockets for ESP and AH, and on interfaces.
     let mut needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
-    let is_xdp = [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp);
     if site.xfrm.is_some() {
         // A daemon's UDP socket is shared, whatever port it is.
         needed |= CapabilitySet::NET_BIND_SERVICE;
@@ -39,8 +42,7 @@ fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
     if metrics.into_iter().chain([site.wire.udp_port]).any(|port| port < FREE_PORTS) {
         needed |= CapabilitySet::NET_BIND_SERVICE;
     }
-    if is_xdp || site.xfrm.is_some() {
-        // Programs that pick packets of an interface, or datagrams of a shared port.
+    if programs == Programs::Changing {
         needed |= if knows_bpf { CapabilitySet::BPF } else { CapabilitySet::SYS_ADMIN };
     }
     needed
@@ -74,29 +76,34 @@ mod tests {
         Site::load(&path).unwrap().0
     }
 
+    fn needed_by(site: &Site, knows_bpf: bool) -> CapabilitySet {
+        needed(site, Programs::of(site), knows_bpf)
+    }
+
     #[test]
     fn a_site_keeps_what_its_backends_need_and_nothing_else() {
         let always = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
         let tun = site("[plain]\ninterface = \"tun0\"\n");
-        assert_eq!(needed(&tun, true), always);
-        assert_eq!(needed(&tun, false), always);
+        assert_eq!(needed_by(&tun, true), always);
+        assert_eq!(needed_by(&tun, false), always);
         let metrics = |port| {
             let listen = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
             site(&format!("[plain]\ninterface = \"tun0\"\n{listen}"))
         };
-        assert_eq!(needed(&metrics(1024), true), always);
-        assert_eq!(needed(&metrics(1023), true), always | CapabilitySet::NET_BIND_SERVICE);
+        assert_eq!(needed_by(&metrics(1024), true), always);
+        assert_eq!(needed_by(&metrics(1023), true), always | CapabilitySet::NET_BIND_SERVICE);
         let direct = |backend: &str| {
             site(&format!(
                 "[plain]\nbackend = \"{backend}\"\ninterface = \"a\"\n[wire]\nbackend = \"{backend}\"\ninterface = \"b\"\n"
             ))
         };
-        assert_eq!(needed(&direct("af_packet"), true), always);
-        assert_eq!(needed(&direct("af_xdp"), true), always | CapabilitySet::BPF);
-        assert_eq!(needed(&direct("af_xdp"), false), always | CapabilitySet::SYS_ADMIN);
+        assert_eq!(needed_by(&direct("af_packet"), true), always);
+        assert_eq!(needed_by(&direct("af_xdp"), true), always | CapabilitySet::BPF);
+        assert_eq!(needed_by(&direct("af_xdp"), false), always | CapabilitySet::SYS_ADMIN);
         let daemons =
             site("[plain]\ninterface = \"tun0\"\n[xfrm]\nsocket = \"/run/convoy/x.sock\"\n");
         let shared = CapabilitySet::NET_BIND_SERVICE | CapabilitySet::BPF;
-        assert_eq!(needed(&daemons, true), always | shared);
+        assert_eq!(needed_by(&daemons, true), always | shared);
+        assert_eq!(needed(&tun, Programs::Changing, true), always | CapabilitySet::BPF);
     }
 }

@@ -8,21 +8,21 @@
 mod calls;
 
 use anyhow::Context as _;
-use convoy_control::site::{Backend, Site};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 
-use super::limits::SyscallFilter;
+use super::{Programs, limits::SyscallFilter};
 use calls::Rules;
 
 /// Puts all threads under the filter, for ever.
 ///
 /// # Errors
 /// Fails if the kernel or the processor's family has no such filters.
-pub(super) fn install(site: &Site, mode: SyscallFilter) -> anyhow::Result<()> {
+pub(super) fn install(programs: Programs, mode: SyscallFilter) -> anyhow::Result<()> {
+    let uses_bpf = programs == Programs::Changing;
     let filters = match mode {
         SyscallFilter::Off => return Ok(()),
-        SyscallFilter::Log => logging(uses_bpf(site))?,
-        SyscallFilter::On => filters(uses_bpf(site))?,
+        SyscallFilter::Log => logging(uses_bpf)?,
+        SyscallFilter::On => filters(uses_bpf)?,
     };
     for filter in &filters {
         apply_filter_all_threads(filter).context("the kernel refuses the filter")?;
@@ -38,11 +38,6 @@ pub(super) fn install_for_helper() -> anyhow::Result<()> {
     let unknown = SeccompAction::Errno(libc::EPERM as u32);
     let filter = compile(calls::for_helper()?, SeccompAction::Allow, unknown)?;
     apply_filter_all_threads(&filter).context("the kernel refuses the filter")
-}
-
-/// True if a gateway of this site loads programs or changes their maps while it runs.
-fn uses_bpf(site: &Site) -> bool {
-    site.xfrm.is_some() || [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp)
 }
 
 /// In the order in which they are installed: the last one keeps further ones out.

@@ -15,7 +15,7 @@ mod memory;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use convoy_control::site::Site;
+use convoy_control::site::{Backend, Site};
 use convoy_control::status::Confinement;
 use convoy_io::landlock::Ruleset;
 use convoy_io::rights;
@@ -28,6 +28,23 @@ use limits::{Landlock, SyscallFilter};
 pub(crate) use capabilities::lacking;
 pub(crate) use limits::Limits;
 pub(crate) use memory::{keep_private, keep_private_for_now};
+
+/// Use of the kernel's programs (BPF) by a gateway that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Programs {
+    /// It loads none, and changes none.
+    Settled,
+    /// It changes those that pick packets of an interface, or datagrams of a shared port.
+    Changing,
+}
+
+impl Programs {
+    /// The use that a site needs, whatever was chosen at the start.
+    pub(crate) fn of(site: &Site) -> Self {
+        let has_xdp = [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp);
+        if site.xfrm.is_some() || has_xdp { Self::Changing } else { Self::Settled }
+    }
+}
 
 /// The helper gives up everything but the right for that.
 ///
@@ -59,12 +76,16 @@ fn hidden(folder: &Path) -> String {
 /// # Errors
 /// Fails if a thread keeps rights all the same. A kernel without filters for system calls is told, and no error, as is
 /// one without Landlock.
-pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement> {
+pub(crate) fn give_up(
+    site: &Site,
+    programs: Programs,
+    limits: Limits,
+) -> anyhow::Result<Confinement> {
     let files = match limits.landlock {
         Landlock::On => ruleset(site).map_err(|why| describe(&why)),
         Landlock::Off => Err("--landlock off".to_owned()),
     };
-    capabilities::keep_needed(site, files.as_ref().ok())?;
+    capabilities::keep_needed(site, programs, files.as_ref().ok())?;
     if let (Landlock::On, Err(why)) = (limits.landlock, &files) {
         tracing::info!("file access of the gateway is not limited: {why}");
     }
@@ -83,7 +104,7 @@ pub(crate) fn give_up(site: &Site, limits: Limits) -> anyhow::Result<Confinement
             tracing::warn!("{}", hidden(folder));
         }
     }
-    let filter = filter::install(site, limits.syscall_filter);
+    let filter = filter::install(programs, limits.syscall_filter);
     if let Err(error) = &filter {
         tracing::warn!(
             "system calls are not filtered: {}; to accept this: --syscall-filter off",

@@ -46,6 +46,15 @@ impl World {
 
     /// With such links.
     pub(crate) fn start_on(config: &TopologyConfig) -> Option<Self> {
+        Self::start_all(config, "")
+    }
+
+    /// With more in both site files.
+    pub(crate) fn start_by(more: &str) -> Option<Self> {
+        Self::start_all(&TopologyConfig::default(), more)
+    }
+
+    fn start_all(config: &TopologyConfig, more: &str) -> Option<Self> {
         if !can_make_namespaces() {
             return None;
         }
@@ -54,7 +63,7 @@ impl World {
         let config = TopologyConfig { named: false, ..config.clone() };
         let lab = Topology::build(&config).unwrap();
         let mut world = Self { gateways: [None, None], lab, disk, memory };
-        (0..2).for_each(|side| world.start_gateway(side));
+        (0..2).for_each(|side| world.start_with(side, more));
         Some(world)
     }
 

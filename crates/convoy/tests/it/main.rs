@@ -15,6 +15,7 @@ mod direct;
 mod docs;
 mod doctor;
 mod exec;
+mod fast_path;
 mod install;
 mod json;
 mod keep;

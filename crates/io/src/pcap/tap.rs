@@ -51,6 +51,10 @@ impl<P: Port> Port for Tap<P> {
         self.inner.tx(pool, from)
     }
 
+    fn can_send(&mut self, packet: &[u8]) -> bool {
+        self.inner.can_send(packet)
+    }
+
     fn event(&mut self) -> Option<PortEvent> {
         self.inner.event()
     }

@@ -194,6 +194,39 @@ pub(crate) fn rx_queues(name: &DeviceName) -> io::Result<u32> {
     }
 }
 
+/// `ETHTOOL_GDRVINFO`.
+const GET_DRIVER: u32 = 3;
+/// `ETHTOOL_BUSINFO_LEN`.
+const DRIVER_NAME: usize = 32;
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    name: [u8; DRIVER_NAME],
+    others: [u32; 40],
+}
+
+/// Name of a device's driver; empty if it has none.
+pub(crate) fn driver(name: &DeviceName) -> io::Result<String> {
+    let handle = UdpSocket::bind("0.0.0.0:0")?;
+    let mut info = DriverInfo { command: GET_DRIVER, name: [0; DRIVER_NAME], others: [0; 40] };
+    let at = (&raw mut info) as u64;
+    let mut request = Request::new(name, at.to_ne_bytes());
+    let fd = handle.as_raw_fd();
+    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, as above. The address in its union is that of
+    // a `struct ethtool_drvinfo`, which the kernel fills in and which lives through the call.
+    match check(unsafe { libc::ioctl(fd, libc::SIOCETHTOOL, &raw mut request) }) {
+        Ok(_) => {}
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(String::new()),
+        Err(error) => return Err(error),
+    }
+    let bytes = info.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(bytes).into_owned())
+}
+
+const _: () = assert!(size_of::<DriverInfo>() == 196);
+
 #[cfg(test)]
 mod tests {
     use super::*;

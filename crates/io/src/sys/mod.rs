@@ -23,9 +23,9 @@ pub(crate) use bpf::{
     shared_cookie, shared_sockets, socket_map,
 };
 pub(crate) use device::{
-    DeviceName, effective_user, is_tun_queue, rx_queues, set_queue_len, tun_any_index, tun_attach,
-    tun_detach, tun_name, tun_parked, tun_set_header_len, tun_set_offload, tun_set_owner,
-    tun_set_persist,
+    DeviceName, driver, effective_user, is_tun_queue, rx_queues, set_queue_len, tun_any_index,
+    tun_attach, tun_detach, tun_name, tun_parked, tun_set_header_len, tun_set_offload,
+    tun_set_owner, tun_set_persist,
 };
 pub use inherited::handed_over;
 pub(crate) use landlock::{
@@ -36,7 +36,7 @@ pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
 pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program, set_words};
-pub(crate) use poll::{gather, wait_writable};
+pub(crate) use poll::{forget, gather, wait_writable};
 pub(crate) use rights::{Broadcast, Done, is_secure};
 pub use words::Words;
 pub(crate) use xdp::{ENTRIES, KERNEL_HEADROOM, XdpSocket};

@@ -31,3 +31,11 @@ pub(crate) fn gather<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Resul
     }
     Ok(gathered)
 }
+
+/// Takes `fd` out of a gathered descriptor, which it makes readable no more.
+pub(crate) fn forget(gathered: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let (from, fd) = (gathered.as_raw_fd(), fd.as_raw_fd());
+    // SAFETY: the kernel reads no event for this order.
+    check(unsafe { libc::epoll_ctl(from, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) })
+        .map(drop)
+}

@@ -164,6 +164,15 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
     Ok((ports, Steering { map, link, take: Mutex::new(config.take.clone()), mode }))
 }
 
+/// Name of an interface's driver, in the network namespace of the calling thread; empty if it has none.
+///
+/// # Errors
+/// [`IoError::Setup`] if there is no such interface.
+pub fn driver(interface: &str) -> Result<String, IoError> {
+    sys::driver(&DeviceName::new(interface)?)
+        .map_err(IoError::setup("ask for the driver of the interface"))
+}
+
 /// Refuses frames that the kernel does not take, or that some packet of the interface does not fit.
 fn check_frames(config: &Config) -> Result<(), IoError> {
     let size = config.arena.frame_size().bytes();

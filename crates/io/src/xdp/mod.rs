@@ -12,7 +12,7 @@ mod config;
 mod program;
 mod queue;
 
-pub use config::{Config, LARGEST_PACKET, Mode, Steering, open};
+pub use config::{Config, LARGEST_PACKET, Mode, Steering, driver, open};
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

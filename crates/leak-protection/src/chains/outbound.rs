@@ -12,6 +12,7 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{
+    admitted::ESP,
     neighbours,
     parts::{Chain, Counted, answered, between, by, drop_between, is_of_this_host, sides},
     questions::ask,
@@ -52,7 +53,11 @@ fn rules(
     is_behind_nat: bool,
 ) -> Vec<Vec<Expression>> {
     let sides = || sides(config.leads, PolicyDirection::Out);
-    let mut rules = vec![by(MetaKey::Oifname, config.tun.as_str()), by(MetaKey::Oifname, "lo")];
+    // First, and on its own: this is most of what passes here.
+    let of_esp = || vec![meta(MetaKey::L4Proto), equal(vec![ESP])];
+    let mut rules: Vec<_> =
+        exempt(config).map(|exempt| [of_esp(), exempt, vec![verdict(ACCEPT)]].concat()).collect();
+    rules.extend([by(MetaKey::Oifname, config.tun.as_str()), by(MetaKey::Oifname, "lo")]);
     rules.extend(quoting::drops(asking));
     rules.extend(exempt(config).map(|exempt| [exempt, vec![verdict(ACCEPT)]].concat()));
     rules.push(neighbours::leaving());

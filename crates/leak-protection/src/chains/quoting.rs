@@ -48,9 +48,9 @@ pub(super) fn passed() -> impl Iterator<Item = Vec<Expression>> {
     })
 }
 
-/// True if a rule drops such errors.
-pub(crate) fn is_drop(rule: &[Expression]) -> bool {
-    quotes().any(|(quotes, _)| rule == [quotes, stop()].concat())
+/// The rules that drop such errors.
+pub(crate) fn drop_rules() -> Vec<Vec<Expression>> {
+    quotes().map(|(quotes, _)| [quotes, stop()].concat()).collect()
 }
 
 /// Expressions that match errors about packets from remote to local networks, with those that match if the remote one is partly bypassed. Tunnels

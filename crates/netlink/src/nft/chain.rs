@@ -11,7 +11,8 @@ use netlink_packet_netfilter::nftables::{
 use super::{
     expression::{ACCEPT, DROP, Expression, count, verdict},
     flow::Bits,
-    read::RULE,
+    elements::{ELEMENT, within},
+    read::{EXPRESSION_DATA, EXPRESSION_NAME, EXPRESSIONS, RULE},
     transaction::{Answer, Order},
 };
 
@@ -22,6 +23,8 @@ pub const FIRST: i32 = -500;
 pub const LAST: i32 = 300;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
+/// Name of the expression that counts.
+const COUNTER: &[u8] = b"counter\0";
 
 /// Way by which packets come to a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,12 +100,15 @@ pub fn question(table: &str, chain: &str) -> NfTablesMessage {
 
 /// Packets that the counters of a rule have counted.
 pub fn packets_counted(rule: &Answer) -> u64 {
-    let counted = expressions(rule).into_iter().filter_map(|expression| match expression {
-        Expressions::Other { expression_type, attributes } if expression_type == "counter" => {
-            attributes.iter().find(|nla| nla.kind() == COUNTER_PACKETS).and_then(number)
-        }
-        _ => None,
+    // Read here, as a gateway reads its rules each second, and the library takes 50 times as long.
+    let expressions = rule.attributes(EXPRESSIONS).flat_map(|list| within(list, ELEMENT));
+    let counters = expressions.filter(|expression| {
+        within(expression, EXPRESSION_NAME).any(|name| name == COUNTER)
     });
+    let counted = counters
+        .flat_map(|counter| within(counter, EXPRESSION_DATA))
+        .flat_map(|data| within(data, COUNTER_PACKETS))
+        .filter_map(|packets| packets.try_into().ok().map(u64::from_be_bytes));
     counted.fold(0, u64::saturating_add)
 }
 
@@ -163,15 +169,6 @@ fn expression(attributes: Vec<ExpressionAttribute>) -> Option<Expressions> {
     let nothing_more =
         |expression_type| Expressions::Other { expression_type, attributes: Vec::new() };
     named.map(nothing_more)
-}
-
-fn number(nla: &DefaultNla) -> Option<u64> {
-    let mut bytes = [0; 8];
-    if nla.value_len() != bytes.len() {
-        return None;
-    }
-    nla.emit_value(&mut bytes);
-    Some(u64::from_be_bytes(bytes))
 }
 
 /// Number of rules that these make in each chain.

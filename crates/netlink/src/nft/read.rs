@@ -14,9 +14,9 @@ use super::{
 pub(super) const CHAIN: u16 = 0x0a03;
 pub(super) const RULE: u16 = 0x0a06;
 /// `NFTA_RULE_EXPRESSIONS`, `NFTA_EXPR_NAME`, `NFTA_EXPR_DATA`.
-const EXPRESSIONS: u16 = 4;
-const NAME: u16 = 1;
-const DATA: u16 = 2;
+pub(super) const EXPRESSIONS: u16 = 4;
+pub(super) const EXPRESSION_NAME: u16 = 1;
+pub(super) const EXPRESSION_DATA: u16 = 2;
 /// Expressions with constants, and the attributes that hold these (`NFTA_CMP_DATA`, `NFTA_BITWISE_MASK`,
 /// `NFTA_BITWISE_XOR`, `NFTA_BITWISE_DATA`, `NFTA_IMMEDIATE_DATA`).
 const CONSTANTS: [(&[u8], &[u16]); 3] =
@@ -39,13 +39,13 @@ impl Answer {
     fn constants_are_whole(&self) -> bool {
         let lists = self.attributes(EXPRESSIONS);
         lists.flat_map(|list| within(list, ELEMENT)).all(|expression| {
-            let names = within(expression, NAME);
+            let names = within(expression, EXPRESSION_NAME);
             let names = names.map(|name| name.strip_suffix(&[0]).unwrap_or(name));
             let kinds = names.flat_map(|name| {
                 CONSTANTS.iter().filter(move |(it, _)| *it == name).flat_map(|(_, kinds)| *kinds)
             });
             kinds.into_iter().all(|kind| {
-                let mut constants = within(expression, DATA).flat_map(|data| within(data, *kind));
+                let mut constants = within(expression, EXPRESSION_DATA).flat_map(|data| within(data, *kind));
                 constants.all(is_whole)
             })
         })
@@ -69,8 +69,8 @@ mod tests {
 
     /// A rule whose only expression has this constant.
     fn rule(name: &str, kind: u16, constant: &[u8]) -> Answer {
-        let name = attribute(NAME, format!("{name}\0").as_bytes());
-        let data = attribute(DATA, &attribute(kind, constant));
+        let name = attribute(EXPRESSION_NAME, format!("{name}\0").as_bytes());
+        let data = attribute(EXPRESSION_DATA, &attribute(kind, constant));
         let element = attribute(ELEMENT, &[name, data].concat());
         let named = [attribute(1, b"t\0"), attribute(2, b"c\0")].concat();
         let bytes = [&[1, 0, 0, 0], &named[..], &attribute(EXPRESSIONS, &element)].concat();

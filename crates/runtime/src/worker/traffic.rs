@@ -150,7 +150,7 @@ impl Worker {
         }
         for frame in to_wire.drain() {
             let mut staying = wire.iter_mut().filter(|wire| !wire.leaving);
-            let place = staying.find(|wire| wire.takes(frame.data()));
+            let place = staying.find_map(|wire| wire.takes(frame.data()).then_some(wire));
             // As much room as in the burst that is being emptied.
             let unplaced = match place {
                 Some(wire) => wire.output.push(frame).err(),

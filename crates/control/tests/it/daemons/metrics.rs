@@ -104,6 +104,7 @@ impl Watched {
             attached: &Attached::default(),
             leak_protection: leak_protection.clone(),
             confinement: None,
+            wire: None,
         };
         let cpu = Cpu::detect().unwrap();
         let status = observe(&gateway.state, &cpu, &inputs, &mut Sampler::default());

@@ -139,6 +139,7 @@ impl Gateway {
             attached,
             leak_protection: None,
             confinement: None,
+            wire: None,
         };
         observe(&self.state, &Cpu::detect().unwrap(), &inputs, sampler)
     }
