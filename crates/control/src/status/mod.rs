@@ -115,7 +115,9 @@ pub struct Wire {
 }
 
 impl Wire {
-    fn in_words(&self) -> String {
+    /// The way in words, and the reason of it.
+    #[must_use]
+    pub fn in_words(&self) -> String {
         let on = self.interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
         match (&*self.native, &self.mode, &self.reason) {
             ("socket", _, Some(reason)) => format!("sockets{on}: {reason}"),

@@ -135,6 +135,7 @@ pub(super) fn run(
 
 /// Adds what the gateways counted.
 fn count(mut summary: Summary, both: &[Status]) -> Summary {
+    summary.way = both.first().and_then(|it| it.wire.as_ref()).map(|wire| wire.in_words());
     for status in both {
         summary.tier.clone_from(&status.tier);
         summary.packets += status.inbound.packets;

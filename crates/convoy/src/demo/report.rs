@@ -22,6 +22,8 @@ pub(super) struct Summary {
     pub(super) wire: &'static str,
     /// Means by which the gateways received and sent: a word of `--io`, or "memory".
     pub(super) io: &'static str,
+    /// Way that protected packets took, as the first gateway's status tells it.
+    pub(super) way: Option<String>,
     /// Reason for the lack of namespaces, where the wire is in memory.
     pub(super) why_in_memory: Option<String>,
     /// Traffic with which the baseline and the throughput were measured.
@@ -297,6 +299,9 @@ impl Summary {
         };
         let bps = |rate: u64| format!("{}b/s", si(rate as f64));
         row("wire", self.wire_row());
+        if let Some(way) = &self.way {
+            row("way", way.clone());
+        }
         row("tier", self.tier.clone());
         row("build", self.build.to_string());
         if let Some(engines) = self.engines.in_words() {

@@ -7,9 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use convoy_lab::traffic::{Ping, Watch};
-use convoy_lab::{
-    Capture, CaptureConfig, Family, Namespace, Topology, TopologyConfig, WIRE_LINK,
-};
+use convoy_lab::{Capture, CaptureConfig, Family, Namespace, Topology, TopologyConfig, WIRE_LINK};
 
 use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, ip, read_pcap, status};
 use crate::keep::World;
@@ -57,7 +55,11 @@ fn native_esp_goes_by_af_xdp_and_by_sockets_when_the_interface_is_gone() {
     let (a, b) = (start(&lab.a.gateway, &sites[0]), start(&lab.b.gateway, &sites[1]));
     for site in &sites {
         let wire = status(site)["wire"].clone();
-        assert_eq!((&wire["backend"], &wire["native"]), (&"auto".into(), &"af_xdp".into()), "{wire}");
+        assert_eq!(
+            (&wire["backend"], &wire["native"]),
+            (&"auto".into(), &"af_xdp".into()),
+            "{wire}"
+        );
         assert_eq!((&wire["interface"], &wire["has_sockets"]), (&WIRE_LINK.into(), &true.into()));
         assert_eq!(wire["mode"], "native, copied");
     }
@@ -95,9 +97,8 @@ fn what_af_xdp_would_pass_by_has_sockets_used() {
     let gateway = &lab.a.gateway;
     let run = |words: &str| {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        let status = gateway.run(move || {
-            std::process::Command::new(&words[0]).args(&words[1..]).status().unwrap()
-        });
+        let status = gateway
+            .run(move || std::process::Command::new(&words[0]).args(&words[1..]).status().unwrap());
         assert!(status.unwrap().success());
     };
     let plan = Plan::simple();
@@ -105,10 +106,16 @@ fn what_af_xdp_would_pass_by_has_sockets_used() {
     let file = site(&plan, 'a', folder.path(), "");
     let in_udp = Plan { udp_encap: true, ..Plan::simple() };
     for (set_up, take_back, reason) in [
-        ("tc qdisc replace dev wire root tbf rate 1gbit burst 1mb latency 50ms",
-         "tc qdisc delete dev wire root", "queueing discipline tbf"),
-        ("ip rule add from 10.9.0.0/16 lookup 77", "ip rule delete from 10.9.0.0/16 lookup 77",
-         "rules for routing"),
+        (
+            "tc qdisc replace dev wire root tbf rate 1gbit burst 1mb latency 50ms",
+            "tc qdisc delete dev wire root",
+            "queueing discipline tbf",
+        ),
+        (
+            "ip rule add from 10.9.0.0/16 lookup 77",
+            "ip rule delete from 10.9.0.0/16 lookup 77",
+            "rules for routing",
+        ),
     ] {
         run(set_up);
         let one = Gateway::start(gateway, &file);
@@ -135,7 +142,8 @@ fn what_af_xdp_would_pass_by_has_sockets_used() {
 
 #[test]
 fn daemons_sas_go_by_af_xdp_where_the_site_asks_for_it() {
-    let Some(world) = World::start_by("[wire]\nbackend = \"af_xdp\"\ninterface = \"wire\"\n") else {
+    let Some(world) = World::start_by("[wire]\nbackend = \"af_xdp\"\ninterface = \"wire\"\n")
+    else {
         return;
     };
     (0..2).for_each(|side| world.make_tunnel(side));

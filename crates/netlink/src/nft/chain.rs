@@ -9,9 +9,9 @@ use netlink_packet_netfilter::nftables::{
 };
 
 use super::{
+    elements::{ELEMENT, within},
     expression::{ACCEPT, DROP, Expression, count, verdict},
     flow::Bits,
-    elements::{ELEMENT, within},
     read::{EXPRESSION_DATA, EXPRESSION_NAME, EXPRESSIONS, RULE},
     transaction::{Answer, Order},
 };
@@ -102,9 +102,8 @@ pub fn question(table: &str, chain: &str) -> NfTablesMessage {
 pub fn packets_counted(rule: &Answer) -> u64 {
     // Read here, as a gateway reads its rules each second, and the library takes 50 times as long.
     let expressions = rule.attributes(EXPRESSIONS).flat_map(|list| within(list, ELEMENT));
-    let counters = expressions.filter(|expression| {
-        within(expression, EXPRESSION_NAME).any(|name| name == COUNTER)
-    });
+    let counters = expressions
+        .filter(|expression| within(expression, EXPRESSION_NAME).any(|name| name == COUNTER));
     let counted = counters
         .flat_map(|counter| within(counter, EXPRESSION_DATA))
         .flat_map(|data| within(data, COUNTER_PACKETS))

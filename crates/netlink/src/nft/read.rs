@@ -45,7 +45,8 @@ impl Answer {
                 CONSTANTS.iter().filter(move |(it, _)| *it == name).flat_map(|(_, kinds)| *kinds)
             });
             kinds.into_iter().all(|kind| {
-                let mut constants = within(expression, EXPRESSION_DATA).flat_map(|data| within(data, *kind));
+                let mut constants =
+                    within(expression, EXPRESSION_DATA).flat_map(|data| within(data, *kind));
                 constants.all(is_whole)
             })
         })
