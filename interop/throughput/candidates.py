@@ -107,15 +107,15 @@ class Convoy(Candidate):
     cipher = "AES-128-GCM"
     program = "convoy"
 
-    def __init__(self, name, encap, binary=None, backend="socket", workers=1):
+    def __init__(self, name, encap, binary=None, backend="auto", workers=1):
         self.name = name
         self.encap = encap
         self.backend = backend
         self.workers = workers
-        self.is_usual = backend == "socket" and "workers" not in name
+        self.is_usual = backend in ("auto", "socket") and "workers" not in name
         self.queues = workers if backend == "af_xdp" else 1
         carried = "ESP in UDP" if encap else "native ESP"
-        by = {"socket": "sockets"}.get(backend, backend)
+        by = {"socket": "sockets", "auto": "backend auto"}.get(backend, backend)
         self.variant = f"{carried}, {by}, {workers} worker{'s' if workers > 1 else ''}"
         self.binary = pathlib.Path(binary or os.environ.get("CONVOY_BIN") or target_dir() / "release" / "convoy")
 
@@ -172,19 +172,22 @@ class Convoy(Candidate):
         return path
 
     def protected(self, lab):
-        # The program in the driver takes frames before a capture sees them, and the gateway's own go past it.
-        if self.backend != "af_xdp":
-            return None
         # 1 and 2 are warnings, such as of packets that were lost.
-        asked = (run(self.binary, "status", lab.folder / f"{side}.toml", "--json", good=(0, 1, 2)) for side in "ab")
-        return sum(json.loads(said)["outbound"]["packets"] for said in asked)
+        asked = [run(self.binary, "status", lab.folder / f"{side}.toml", "--json", good=(0, 1, 2)) for side in "ab"]
+        both = [json.loads(said) for said in asked]
+        # The program in the driver takes frames before a capture sees them, and the gateway's own go past it.
+        if all((status.get("wire") or {}).get("native", self.backend) != "af_xdp" for status in both):
+            return None
+        return sum(status["outbound"]["packets"] for status in both)
 
     def sections(self):
         """How packets come in and go out, and how many work on them."""
         sides = {"plain": {"interface": "tun0"}, "wire": {"interface": "wire"}}
         if self.encap:
             sides["wire"]["udp_port"] = 4500
-        if self.backend != "socket":
+        if self.backend == "socket":
+            sides["wire"]["backend"] = self.backend
+        elif self.backend != "auto":
             sides["plain"] = {"backend": self.backend, "interface": "lan"}
             sides["wire"]["backend"] = self.backend
         if self.workers == 1:
@@ -377,7 +380,8 @@ class Wireguard(Candidate):
 def all_candidates(convoy=None, workers=2):
     """Every candidate, in the order of the table."""
     ways = (
-        ("udp", True, "socket"), ("esp", False, "socket"), ("packet", False, "af_packet"), ("xdp", False, "af_xdp"),
+        ("udp", True, "auto"), ("esp", False, "auto"), ("sockets", False, "socket"),
+        ("packet", False, "af_packet"), ("xdp", False, "af_xdp"),
     )
     return [
         Plain(),
