@@ -39,5 +39,5 @@ pub use ports::{WireMatch, WirePort, WorkerPorts};
 pub use runtime::{Failure, Runtime, StartError, StopReport, ThreadConfig};
 pub use stats::{EngineStats, PortTotals, WorkerStats};
 pub use wake::Waker;
-pub use wiring::{WireId, Wiring, WiringError};
+pub use wiring::{WireId, WirePlace, Wiring, WiringError};
 pub use worker::{Surroundings, Worker};

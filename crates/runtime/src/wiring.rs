@@ -18,14 +18,34 @@ use crate::{Waker, WirePort, Worker};
 /// Number of sets of wire ports that may be added to those that workers were made with.
 pub(crate) const SPARE: usize = 64;
 
+/// Place of a worker's wire port among the others, which are asked in their order for each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WirePlace {
+    /// Ahead of all that are there.
+    First,
+    /// Behind all that are there.
+    Last,
+    /// Ahead of all that are there, for packets with this outer source address alone.
+    OfSource(IpAddr),
+}
+
+impl WirePlace {
+    #[inline]
+    fn fits(self, packet: &[u8]) -> bool {
+        match self {
+            Self::First | Self::Last => true,
+            Self::OfSource(from) => is_from(packet, from),
+        }
+    }
+}
+
 /// A wire port and the packets on their way to it.
 #[derive(Debug)]
 pub(crate) struct Wire {
     /// Place in the published counters that is its own.
     pub(crate) slot: usize,
     carries: WireMatch,
-    /// Carries only packets from this address.
-    from: Option<IpAddr>,
+    place: WirePlace,
     pub(crate) source: Source,
     pub(crate) output: Burst,
     /// To be taken out as soon as what it received is in the pipeline; takes no more packets.
@@ -33,11 +53,11 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(slot: usize, port: WirePort, from: Option<IpAddr>) -> Self {
+    pub(crate) fn new(slot: usize, port: WirePort, place: WirePlace) -> Self {
         Self {
             slot,
             carries: port.carries,
-            from,
+            place,
             source: Source::new(port.port),
             output: Burst::new(),
             leaving: false,
@@ -47,9 +67,7 @@ impl Wire {
     /// True if a packet goes this way.
     #[inline]
     pub(crate) fn takes(&mut self, packet: &[u8]) -> bool {
-        self.carries.takes(packet)
-            && self.from.is_none_or(|from| is_from(packet, from))
-            && self.source.port.can_send(packet)
+        self.carries.takes(packet) && self.place.fits(packet) && self.source.port.can_send(packet)
     }
 
     /// Gives back the frames at hand.
@@ -82,14 +100,13 @@ impl Orders {
         self.orders.is_empty()
     }
 
-    /// Changes `wires` as ordered. Those with a source address of their own go first, as they carry
-    /// less than others.
+    /// Changes `wires` as ordered.
     pub(crate) fn follow(&mut self, wires: &mut Vec<Wire>) {
         while let Ok(order) = self.orders.pop() {
             match order {
                 Order::Add(wire) => {
                     // There is room: control counts.
-                    let at = if wire.from.is_some() { 0 } else { wires.len() };
+                    let at = if wire.place == WirePlace::Last { wires.len() } else { 0 };
                     wires.insert(at, wire);
                 }
                 Order::Remove(slot) => {
@@ -174,16 +191,11 @@ impl Wiring {
     }
 
     /// Adds a port to each worker, the first to the first. The workers have them with their next turn,
-    /// to which they are woken. With `from`, they carry packets with that outer source address only, and
-    /// are asked before all others; without, after all others.
+    /// to which they are woken.
     ///
     /// # Errors
     /// [`WiringError::Count`] or [`WiringError::Full`]; the ports are closed then.
-    pub fn add(
-        &mut self,
-        ports: Vec<WirePort>,
-        from: Option<IpAddr>,
-    ) -> Result<WireId, WiringError> {
+    pub fn add(&mut self, ports: Vec<WirePort>, place: WirePlace) -> Result<WireId, WiringError> {
         self.collect();
         if ports.len() != self.lines.len() {
             return Err(WiringError::Count { ports: ports.len(), workers: self.lines.len() });
@@ -193,7 +205,7 @@ impl Wiring {
         let slot = slots.find(|slot| is_free(*slot)).ok_or(WiringError::Full)?;
         for (line, port) in self.lines.iter_mut().zip(ports) {
             // There is room for every slot's orders. A worker that ended needs no ports.
-            if line.orders.push(Order::Add(Wire::new(slot, port, from))).is_ok() {
+            if line.orders.push(Order::Add(Wire::new(slot, port, place))).is_ok() {
                 line.held.push(slot);
                 line.waker.wake();
             }

@@ -34,7 +34,7 @@ use crate::plain::Plain;
 use crate::pool::Helper;
 use crate::ports::{Source, WorkerPorts};
 use crate::stats::WorkerStats;
-use crate::wiring::{Orders, SPARE, Wire};
+use crate::wiring::{Orders, SPARE, Wire, WirePlace};
 use crate::{EngineChoice, StartError, Waker};
 
 /// Turns between publications of port counters.
@@ -171,7 +171,7 @@ impl Worker {
         };
         let mut wire = Vec::with_capacity(slots);
         let first = ports.wire.into_iter().enumerate();
-        wire.extend(first.map(|(slot, port)| Wire::new(slot, port, None)));
+        wire.extend(first.map(|(slot, port)| Wire::new(slot, port, WirePlace::Last)));
         Self {
             id,
             pool: surroundings.arena.pool(),

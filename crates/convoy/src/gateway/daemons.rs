@@ -18,7 +18,7 @@ use convoy_host::{News, Sysctl};
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
 use convoy_ipsec::snapshot::Writer;
-use convoy_runtime::{WireId, WirePort, Wiring, WiringError, now};
+use convoy_runtime::{WireId, WirePlace, WirePort, Wiring, WiringError, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
 use super::addresses::HostAddresses;
@@ -39,7 +39,7 @@ const ALONE_MAX: u32 = 30;
 /// Peers whose ways are looked at with the leak protection.
 const PEERS_LOOKED_AT: usize = 64;
 /// Longest time until workers let go of a group.
-const LET_GO: Duration = Duration::from_millis(100);
+pub(super) const LET_GO: Duration = Duration::from_millis(100);
 
 /// This moment.
 pub(super) fn moment() -> Moment {
@@ -220,6 +220,11 @@ impl Daemons {
         }
     }
 
+    /// Workers, to which ports are added.
+    pub(super) fn wiring(&mut self) -> &mut Wiring {
+        &mut self.wiring
+    }
+
     /// Shares a UDP port, which was somebody else's until now.
     ///
     /// # Errors
@@ -229,7 +234,7 @@ impl Daemons {
         ports: Vec<WirePort>,
         steering: Steering,
     ) -> Result<(), WiringError> {
-        self.wiring.add(ports, None)?;
+        self.wiring.add(ports, WirePlace::Last)?;
         self.shared.insert(steering.local(), Shared { steering, beside: None, alone: 0 });
         Ok(())
     }
@@ -278,7 +283,7 @@ impl Daemons {
         let is_new = !self.shared.contains_key(&local);
         if is_new {
             let (ports, steering) = ports::open_beside(socket.as_fd(), site).map_err(refusal)?;
-            let beside = self.wiring.add(ports, Some(local.ip()));
+            let beside = self.wiring.add(ports, WirePlace::OfSource(local.ip()));
             let beside = beside.map_err(|e| Refusal::new(Errno::ENOMEM, e.to_string()))?;
             self.shared.insert(local, Shared { steering, beside: Some(beside), alone: 0 });
         }

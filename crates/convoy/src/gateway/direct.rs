@@ -36,6 +36,8 @@ pub(super) struct Side {
     network: Network,
     /// Ports into the host ask these which packets are its own.
     addresses: Arc<HostAddresses>,
+    /// Longest wait for a queue of AF_XDP, if not the usual one.
+    patience: Option<Duration>,
 }
 
 /// Role of the side.
@@ -105,8 +107,13 @@ impl Side {
     }
 
     /// An interface beside sockets.
-    pub(super) fn beside(interface: &str, served: Served) -> anyhow::Result<Self> {
-        Self::new(Backend::AfXdp, interface, Wants::Beside(served))
+    pub(super) fn beside(
+        interface: &str,
+        served: Served,
+        patience: Duration,
+    ) -> anyhow::Result<Self> {
+        let side = Self::new(Backend::AfXdp, interface, Wants::Beside(served))?;
+        Ok(Self { patience: Some(patience), ..side })
     }
 
     /// The board that tells next hops.
@@ -127,12 +134,19 @@ impl Side {
         let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
         let (board, asks) = Board::new(table).context("cannot make the table of next hops")?;
         let addresses = Arc::<HostAddresses>::default();
-        Ok(Self { backend, interface, mac, wants, board, asks, watch, network, addresses })
-    }
-
-    /// The interface's name.
-    pub(super) fn name(&self) -> &str {
-        &self.interface.name
+        let patience = None;
+        Ok(Self {
+            backend,
+            interface,
+            mac,
+            wants,
+            board,
+            asks,
+            watch,
+            network,
+            addresses,
+            patience,
+        })
     }
 
     /// Largest IP packet of the interface in bytes.
@@ -193,7 +207,9 @@ fn open_ports(
         }
         Backend::AfXdp => {
             let (interface, board) = (side.interface.clone(), side.board.clone());
-            let config = xdp::Config { workers, ..xdp::Config::new(interface, take, board, arena) };
+            let usual = xdp::Config::new(interface, take, board, arena);
+            let patience = side.patience.unwrap_or(usual.patience);
+            let config = xdp::Config { workers, patience, ..usual };
             let (ports, steering) = xdp::open(&config).map_err(refused)?;
             tracing::info!(interface = side.interface.name, mode = %steering.mode(), "xdp program attached");
             let ports = ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>);

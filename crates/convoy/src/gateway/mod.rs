@@ -52,16 +52,17 @@ use convoy_io::tun::Device;
 use convoy_io::udp::bound_to;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
-use convoy_runtime::{Events, Wiring, WorkerStats};
+use convoy_packet::Arena;
+use convoy_runtime::{Events, WireId, WireMatch, WirePlace, Wiring, WorkerStats};
 use convoy_wire::{FlowKey, Prefix};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 use scopeguard::ScopeGuard;
 
 use addresses::{Addresses, Sources};
 use connections::Lookout;
-use daemons::{AppliedRequest, Daemons, EADDRINUSE, moment};
+use daemons::{AppliedRequest, Daemons, EADDRINUSE, LET_GO, moment};
 use direct::{Following, Side};
-use fast_path::Way;
+use fast_path::{Opened as FastPathPorts, Way};
 use late_ports::LatePorts;
 use leak_protection::LeakProtection;
 use on_change::OnChange;
@@ -118,8 +119,10 @@ pub struct Gateway {
     core: Core,
     /// Follow the kernel's tables for sides that are direct.
     following: Vec<Following>,
-    /// Native ESP and AH beside sockets.
+    /// Native ESP and AH beside sockets, and its ports if they were added to workers.
     fast_path: Way,
+    fast_path_ports: Option<WireId>,
+    arena: &'static Arena,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
     /// Somebody may have removed some of them.
@@ -252,9 +255,9 @@ impl Gateway {
         leaks.serve(state.site(), state.published(), state.plain_spd())?;
         let serves_daemons = state.site().xfrm.is_some();
         let is_marked = leaks.is_installed();
-        let widths = Widths::open(prepared.arena().frame_size().largest_packet())?;
-        let opened =
-            ports::open(prepared.state().site(), sides, prepared.arena(), is_marked, carriers)?;
+        let arena = prepared.arena();
+        let widths = Widths::open(arena.frame_size().largest_packet())?;
+        let opened = ports::open(prepared.state().site(), sides, arena, is_marked, carriers)?;
         let Opened {
             workers,
             interface,
@@ -286,11 +289,15 @@ impl Gateway {
         for follower in followers {
             following.push(follower.start(core.waker())?);
         }
-        fast_path.follow(fast_path_follower, core.waker())?;
+        if let Some(follower) = fast_path_follower {
+            fast_path.follow(follower, core.waker())?;
+        }
         Self {
             core: ScopeGuard::into_inner(core),
             following,
             fast_path,
+            fast_path_ports: None,
+            arena,
             routes: BTreeMap::new(),
             routes_recheck: Recheck::default(),
             watch,
@@ -539,9 +546,9 @@ impl Gateway {
     /// Takes over what has changed of this host's interfaces and addresses. To be called about once a
     /// second.
     pub fn follow_host(&mut self) {
-        self.fast_path.tick();
         self.mend_interface();
         let news = self.watch.news().unwrap_or(News::ALL);
+        self.follow_fast_path(news);
         if let Some(daemons) = &mut self.daemons {
             daemons.follow_host(self.core.state().site(), news);
         }
@@ -562,6 +569,34 @@ impl Gateway {
         self.paths_recheck.note(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
+    }
+
+    /// Has native ESP go by AF_XDP where that is possible now, and by sockets where it is not any more.
+    fn follow_fast_path(&mut self, news: News) {
+        let Self { fast_path, fast_path_ports, daemons, wiring, recorder, core, .. } = self;
+        let wiring = daemons.as_mut().map(Daemons::wiring).or(wiring.as_mut());
+        let Some(wiring) = wiring else { return };
+        if fast_path.has_ended()
+            && let Some(id) = fast_path_ports.take()
+        {
+            // What is not closed by now is closed later. Ports of the start stay, and carry nothing.
+            let _ = wiring.remove(id, LET_GO);
+        }
+        let state = core.state();
+        let snapshot = state.published().current();
+        let (generation, arena) = (state.generation(), self.arena);
+        let opened =
+            fast_path.look(state.site(), &snapshot, generation, news.links || news.routes, arena);
+        let Some(FastPathPorts { ports, follower }) = opened else { return };
+        let ports = ports::wire(WireMatch::default(), ports, recorder.as_ref());
+        let added = wiring.add(ports, WirePlace::First).map_err(anyhow::Error::from);
+        let followed = added.and_then(|id| {
+            *fast_path_ports = Some(id);
+            fast_path.follow(follower, core.waker())
+        });
+        if let Err(error) = followed {
+            tracing::warn!("AF_XDP cannot be used: {}", describe(&error));
+        }
     }
 
     /// Makes the TUN interface again if somebody removed it. Leak protection holds what it is to carry meanwhile.
@@ -640,7 +675,7 @@ impl Gateway {
         late.retry(core.state().site(), recorder.as_ref(), |ports, steering| {
             match (&mut *daemons, &mut *wiring, steering) {
                 (Some(daemons), _, Some(steering)) => daemons.share(ports, steering),
-                (_, Some(wiring), _) => wiring.add(ports, None).map(drop),
+                (_, Some(wiring), _) => wiring.add(ports, WirePlace::Last).map(drop),
                 _ => Ok(()),
             }
         });

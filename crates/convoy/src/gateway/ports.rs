@@ -17,7 +17,7 @@ use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::carriers::Carriers;
 use super::direct::{Follower, Side};
-use super::fast_path::{Chosen, Way};
+use super::fast_path::Way;
 use super::late_ports::{LatePorts, is_held};
 use super::plan::wire_mtu;
 use super::{interfaces, rights};
@@ -221,7 +221,7 @@ pub(super) fn open(
     let mut sockets = sockets(site);
     let mut shared = Vec::new();
     let mut late = LatePorts::new(is_marked);
-    let (way, beside) = sides.fast_path.open(count, arena)?;
+    let (way, beside) = Way::at_start(site, arena)?;
     let mut fast_path_follower = None;
     let mut add = |carries: WireMatch, ports: Ports| {
         for (worker, port) in workers.iter_mut().zip(wire(carries, ports, recorder.as_ref())) {
@@ -279,15 +279,12 @@ pub(super) fn open(
 pub(super) struct Sides {
     pub(super) plain: Option<Side>,
     pub(super) wire: Option<Side>,
-    /// Beside sockets.
-    pub(super) fast_path: Chosen,
 }
 
 impl Sides {
     /// Looks at their interfaces.
     pub(super) fn new(site: &Site) -> anyhow::Result<Self> {
-        let (plain, wire) = (Side::plain(site)?, Side::wire(site)?);
-        Ok(Self { plain, wire, fast_path: Chosen::new(site)? })
+        Ok(Self { plain: Side::plain(site)?, wire: Side::wire(site)? })
     }
 }
 

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use convoy_packet::Arena;
 
@@ -62,10 +63,13 @@ pub struct Config {
     pub arena: &'static Arena,
     /// Use nothing faster than this.
     pub at_most: Mode,
+    /// Longest wait for each queue that the kernel has not freed yet: it does so some time after the socket that had
+    /// it was closed.
+    pub patience: Duration,
 }
 
 impl Config {
-    /// One port, as fast as the driver allows.
+    /// One port, as fast as the driver allows. Waits up to 10 s for a queue: on a busy machine it takes long.
     #[must_use]
     pub fn new(
         interface: Interface,
@@ -73,7 +77,15 @@ impl Config {
         next_hops: Arc<Board>,
         arena: &'static Arena,
     ) -> Self {
-        Self { interface, workers: 1, take, next_hops, arena, at_most: Mode::ZeroCopy }
+        Self {
+            interface,
+            workers: 1,
+            take,
+            next_hops,
+            arena,
+            at_most: Mode::ZeroCopy,
+            patience: Duration::from_secs(10),
+        }
     }
 }
 
@@ -211,20 +223,20 @@ fn is_final(error: &io::Error) -> bool {
     )
 }
 
-/// The kernel frees a queue some time after the socket that had it was closed: a gateway that is
-/// started again at once finds it busy, so this asks for up to ten seconds: on a busy machine it takes long.
+/// A gateway that is started again at once finds its queues busy.
 fn open_queue(config: &Config, queue: u32, native: bool) -> Result<XdpSocket, IoError> {
-    const TRIES: u32 = 200;
     const PAUSE: Duration = Duration::from_millis(50);
     let copy = !native || config.at_most < Mode::ZeroCopy;
-    let mut tried = 0;
+    let begun = Instant::now();
     loop {
         let socket = XdpSocket::new(config.arena);
         let mut socket = socket.map_err(IoError::setup("open an xdp socket"))?;
         match socket.bind(config.interface.index, queue, copy) {
             Ok(()) => return Ok(socket),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tried < TRIES => {
-                tried += 1;
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY)
+                    && begun.elapsed() < config.patience =>
+            {
                 std::thread::sleep(PAUSE);
             }
             Err(error) => {

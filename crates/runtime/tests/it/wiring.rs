@@ -1,6 +1,6 @@
 //! Wire ports that come and go while workers run.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use crate::common::{Side, arena, cable, frame, receive, settle, snapshot, surroundings, teams};
@@ -8,15 +8,15 @@ use convoy_io::{Port, mem, udp};
 use convoy_ipsec::snapshot::Published;
 use convoy_packet::{Arena, Burst};
 use convoy_runtime::{
-    Runtime, ThreadConfig, WireId, WireMatch, WirePort, Wiring, WiringError, Worker,
+    Runtime, ThreadConfig, WireId, WireMatch, WirePlace, WirePort, Wiring, WiringError, Worker,
 };
 
 const CONFIG: mem::Config = mem::Config { depth: 512, send_timeout: Duration::from_millis(1) };
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The outer address of a side.
-fn from(side: Side) -> Option<IpAddr> {
-    Some([192, 0, 2, if side == Side::A { 1 } else { 2 }].into())
+fn from(side: Side) -> WirePlace {
+    WirePlace::OfSource([192, 0, 2, if side == Side::A { 1 } else { 2 }].into())
 }
 
 /// One wire port per worker, and the far ends.
@@ -88,9 +88,9 @@ impl Bench {
         (sum("tx_packets"), sum("rx_packets"))
     }
 
-    fn add(&mut self, from: Option<IpAddr>) -> (WireId, Vec<mem::MemPort>) {
+    fn add(&mut self, place: WirePlace) -> (WireId, Vec<mem::MemPort>) {
         let (ports, far) = ports(self.workers.len());
-        let id = self.wiring.add(ports, from).unwrap();
+        let id = self.wiring.add(ports, place).unwrap();
         settle(&mut self.workers);
         (id, far)
     }
@@ -134,7 +134,7 @@ fn packets_leave_through_the_port_of_their_address_while_it_is_there() {
 #[test]
 fn a_port_without_an_address_is_asked_last() {
     let mut bench = Bench::new(1);
-    let (_, mut late) = bench.add(None);
+    let (_, mut late) = bench.add(WirePlace::Last);
     bench.send();
     assert_eq!(take(&mut late, bench.arena), [0]);
     assert_eq!(take(&mut bench.first, bench.arena), [10]);
@@ -189,7 +189,7 @@ fn what_was_received_is_still_taken_in_and_frames_come_back() {
 fn wrong_numbers_and_unknown_sets_are_refused() {
     let mut bench = Bench::new(2);
     let wrong = WiringError::Count { ports: 1, workers: 2 };
-    assert_eq!(bench.wiring.add(ports(1).0, None), Err(wrong));
+    assert_eq!(bench.wiring.add(ports(1).0, WirePlace::Last), Err(wrong));
     let ids: Vec<_> = (0..64).map(|_| bench.add(from(Side::B)).0).collect();
     let more = || ports(2).0;
     assert_eq!(bench.wiring.add(more(), from(Side::B)), Err(WiringError::Full));
@@ -233,7 +233,7 @@ fn running_workers_take_sockets_in_and_close_them() {
         let local = opened[0].local();
         let carries = WireMatch::default();
         let ports = opened.into_iter().map(|port| WirePort { carries, port: Box::new(port) });
-        let id = wiring.add(ports.collect(), Some(local.ip())).unwrap();
+        let id = wiring.add(ports.collect(), WirePlace::OfSource(local.ip())).unwrap();
         for spi in 256..260_u32 {
             peer.send_to(&[spi.to_be_bytes(), [0; 4]].concat(), local).unwrap();
         }

@@ -1,0 +1,121 @@
+//! Choice between AF_XDP and sockets for native ESP and AH.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use convoy_control::site::Site;
+use convoy_host::netlink::nft::ruleset::{ChainName, Ruleset};
+use convoy_host::{Link, LinkName, Network, RouteBy};
+use convoy_io::xdp;
+use convoy_ipsec::snapshot::Snapshot;
+
+/// Drivers that attach an XDP program without taking their link down for a while.
+const QUIET_DRIVERS: [&str; 3] = ["veth", "virtio_net", "hv_netvsc"];
+/// Queueing disciplines that nobody has to set up.
+const USUAL_QDISCS: [&str; 7] = ["", "noqueue", "mq", "fq_codel", "fq", "pfifo_fast", "pfifo"];
+/// Beginning of the names of gateways' own tables of the packet filter.
+const OWN_TABLES: &str = "convoy-";
+/// `NFPROTO_NETDEV`, whose chains belong to interfaces.
+const OF_INTERFACES: u8 = 5;
+/// `NF_INET_FORWARD`: ESP to and from this host never comes there.
+const FORWARD: u32 = 2;
+
+/// Outbound SAs, as far as the choice depends on them.
+pub(super) struct Sas {
+    /// Local and remote addresses of those without UDP.
+    native: BTreeSet<(IpAddr, IpAddr)>,
+    has_udp: bool,
+}
+
+impl Sas {
+    pub(super) fn of_site(site: &Site) -> Self {
+        let all = site.outbound.iter().map(|sa| &sa.association);
+        let ends = all.map(|sa| ((sa.endpoints.local, sa.endpoints.remote), sa.encap.is_some()));
+        Self::of(ends)
+    }
+
+    pub(super) fn of_snapshot(snapshot: &Snapshot) -> Self {
+        let all = snapshot.outbound_sas().map(|(_, sa)| sa);
+        Self::of(all.map(|sa| ((sa.endpoints.local, sa.endpoints.remote), sa.encap.is_some())))
+    }
+
+    fn of(all: impl Iterator<Item = ((IpAddr, IpAddr), bool)>) -> Self {
+        let (mut native, mut has_udp) = (BTreeSet::new(), false);
+        for (ends, is_udp) in all {
+            has_udp |= is_udp;
+            if !is_udp {
+                native.insert(ends);
+            }
+        }
+        Self { native, has_udp }
+    }
+}
+
+/// The interface for AF_XDP.
+///
+/// # Errors
+/// Says why sockets are better, or what the kernel refuses.
+pub(super) fn choose(site: &Site, sas: &Sas) -> anyhow::Result<String> {
+    anyhow::ensure!(!sas.has_udp, "there are SAs in UDP, which sockets carry faster");
+    anyhow::ensure!(!sas.native.is_empty(), "there is no SA of native ESP or AH yet");
+    let mut network = Network::open()?;
+    let interface = interface_of(site, sas, &mut network)?;
+    let link = network.link(&LinkName::new(&interface)?)?;
+    passes_nothing_by(&link, &mut network)?;
+    let driver = xdp::driver(&interface)?;
+    anyhow::ensure!(
+        QUIET_DRIVERS.contains(&driver.as_str()),
+        "the driver of interface {interface}{} may interrupt its link when an XDP program is attached (backend = \
+         \"af_xdp\" asks for it all the same)",
+        if driver.is_empty() { String::new() } else { format!(", {driver},") }
+    );
+    Ok(interface)
+}
+
+/// The interface that leads to all peers.
+fn interface_of(site: &Site, sas: &Sas, network: &mut Network) -> anyhow::Result<String> {
+    if let Some(interface) = &site.wire.interface {
+        return Ok(interface.clone());
+    }
+    let mark = site.leak_protection.then_some(site.marks.exempt.value);
+    let mut chosen: Option<String> = None;
+    for (from, to) in &sas.native {
+        let by = RouteBy { from: Some(*from), link: None, mark };
+        let link = network.route_by(*to, by)?.link;
+        let is_same = chosen.as_ref().is_none_or(|chosen| *chosen == link);
+        anyhow::ensure!(is_same, "peers are behind several interfaces");
+        chosen = Some(link);
+    }
+    chosen.ok_or_else(|| anyhow::anyhow!("no route leads to a peer"))
+}
+
+/// Refuses to pass by what somebody has set up on the host.
+fn passes_nothing_by(link: &Link, network: &mut Network) -> anyhow::Result<()> {
+    let Link { name, qdisc, .. } = link;
+    anyhow::ensure!(
+        USUAL_QDISCS.contains(&qdisc.as_str()),
+        "interface {name} has queueing discipline {qdisc}, which AF_XDP would pass by"
+    );
+    anyhow::ensure!(
+        !network.has_policy_routing()?,
+        "this host has rules for routing (`ip rule`), which sockets follow"
+    );
+    let rules = Ruleset::read().map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
+    if let Some((chain, _)) = rules.places.iter().find(|(chain, (hook, _))| sees_esp(chain, *hook))
+    {
+        let ChainName { table, chain, .. } = chain;
+        anyhow::bail!(
+            "chain {chain} of table {table} of the packet filter sees packets of this host, and AF_XDP would pass it by"
+        );
+    }
+    let is_used = |file| std::fs::read_to_string(file).is_ok_and(|text| !text.is_empty());
+    anyhow::ensure!(
+        !["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"].into_iter().any(is_used),
+        "iptables has rules, which AF_XDP would pass by"
+    );
+    Ok(())
+}
+
+fn sees_esp(chain: &ChainName, hook: u32) -> bool {
+    !chain.table.starts_with(OWN_TABLES) && (chain.family == OF_INTERFACES || hook != FORWARD)
+}
