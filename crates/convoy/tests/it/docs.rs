@@ -57,15 +57,18 @@ until [ -e $other.ready ] && [ -e left.done ]; do
 done
 "#;
 
-/// Puts Libreswan where its package would, from the folder that it was unpacked to.
+/// Puts Libreswan where its package would, from the folder that it was unpacked to, and in sight of this side alone.
 const LIBRESWAN: &str = r#"
 mount -t tmpfs none /usr/libexec
 mkdir /usr/libexec/ipsec
-mount --bind $unpacked/usr/libexec/ipsec /usr/libexec/ipsec
+mount --bind "$unpacked/usr/libexec/ipsec" /usr/libexec/ipsec
+cp -r "$unpacked/etc/." /etc
+mkdir lib-$side
+mount --rbind /var/lib lib-$side
 mount -t tmpfs none /var/lib
+ln -s "$PWD/lib-$side"/* /var/lib
+rm -f /var/lib/ipsec
 mkdir -p /var/lib/ipsec/nss /run/pluto
-cp -r $unpacked/etc/. /etc
-ln -sf $unpacked/usr/sbin/ipsec bin/ipsec
 "#;
 
 fn page(name: &str) -> String {
@@ -196,6 +199,7 @@ fn a_tunnel_by_libreswan_comes_up_with_the_commands_of_the_page() {
     let page = page("docs/ike-daemons.md");
     let (_, section) = page.split_once("## Libreswan").unwrap();
     let lab = Lab::new();
+    std::os::unix::fs::symlink(unpacked.join("usr/sbin/ipsec"), lab.path("bin/ipsec")).unwrap();
     lab.write("packages.sh", &format!("unpacked='{}'{LIBRESWAN}", unpacked.display()));
     for side in ["left", "right"] {
         for name in ["site.conf", "site.secrets"] {
