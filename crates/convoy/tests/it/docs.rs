@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::{can_make_namespaces, preload};
+use crate::common::{can_make_namespaces, libreswan, preload};
 
 /// Joins two sides by a cable and waits for the left one. A side runs `side.sh` with its name.
 const LAB: &str = r#"
@@ -46,7 +46,8 @@ mount --bind etc-$side /etc
 mkdir -p /etc/convoy
 cp convoy.toml /etc/convoy/convoy.toml
 chmod 0600 /etc/convoy/convoy.toml
-[ -e $side.swanctl ] && cp $side.swanctl /etc/swanctl/swanctl.conf
+[ -e packages.sh ] && . ./packages.sh
+[ -e $side.etc ] && cp -r $side.etc/. /etc
 export PATH=$PWD/bin:$PATH
 . ./$side.sh
 touch $side.ready
@@ -54,6 +55,20 @@ until [ -e $other.ready ] && [ -e left.done ]; do
     [ $side = right ] || { . ./look.sh; touch left.done; }
     sleep 0.2
 done
+"#;
+
+/// Puts Libreswan where its package would, from the folder that it was unpacked to, and in sight of this side alone.
+const LIBRESWAN: &str = r#"
+mount -t tmpfs none /usr/libexec
+mkdir /usr/libexec/ipsec
+mount --bind "$unpacked/usr/libexec/ipsec" /usr/libexec/ipsec
+cp -r "$unpacked/etc/." /etc
+mkdir lib-$side
+mount --rbind /var/lib lib-$side
+mount -t tmpfs none /var/lib
+ln -s "$PWD/lib-$side"/* /var/lib
+rm -f /var/lib/ipsec
+mkdir -p /var/lib/ipsec/nss /run/pluto
 "#;
 
 fn page(name: &str) -> String {
@@ -110,7 +125,9 @@ impl Lab {
     }
 
     fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
     }
 
     fn read(&self, name: &str) -> String {
@@ -138,6 +155,22 @@ fn has(program: &str) -> bool {
     found.is_ok_and(|found| found.status.success())
 }
 
+/// Two gateways with an IKE daemon, started by the commands of a section of `docs/ike-daemons.md`.
+fn daemons(lab: &Lab, section: &str, with_systemd: &str) {
+    // `make install` was done by hand: `install.rs` tests it.
+    let commands = block(section, "Without systemd").replace("make install", "true");
+    lab.write("left.sh", &commands);
+    lab.write("right.sh", &commands);
+    let ping = lines(with_systemd, &[("ping ", "-c 1 -W 2 && touch answered && break")]);
+    let look = format!(
+        "until [ -e right.ready ]; do sleep 0.2; done\nfor i in $(seq 20); do\n{ping}done\n{}",
+        lines(with_systemd, &[("convoy status", "> status")])
+    );
+    lab.write("look.sh", &look);
+    lab.run_well();
+    assert!(lab.path("answered").exists(), "{}", lab.read("left.log"));
+}
+
 #[test]
 fn a_tunnel_by_strongswan_comes_up_with_the_commands_of_the_page() {
     if !can_make_namespaces() {
@@ -148,24 +181,36 @@ fn a_tunnel_by_strongswan_comes_up_with_the_commands_of_the_page() {
     }
     let page = page("docs/ike-daemons.md");
     let configuration = block(&page, "`/etc/swanctl/swanctl.conf` on `left`");
-    let with_systemd = block(&page, "with systemd:");
-    // `make install` was done by hand: `install.rs` tests it.
-    let commands = block(&page, "Without systemd").replace("make install", "true");
     let lab = Lab::new();
-    lab.write("left.swanctl", &configuration);
-    lab.write("right.swanctl", &on_the_right(&configuration));
-    lab.write("left.sh", &commands);
-    lab.write("right.sh", &commands);
-    let ping = lines(&with_systemd, &[("ping ", "-c 1 -W 2 && break")]);
-    let look = format!(
-        "until [ -e right.ready ]; do sleep 0.2; done\nfor i in $(seq 20); do\n{ping}done\n{}",
-        lines(&with_systemd, &[("convoy status", "> status")])
-    );
-    lab.write("look.sh", &look);
-    lab.run_well();
+    lab.write("left.etc/swanctl/swanctl.conf", &configuration);
+    lab.write("right.etc/swanctl/swanctl.conf", &on_the_right(&configuration));
+    daemons(&lab, &page, &block(&page, "with systemd:"));
     let status = lab.read("status");
     assert!(status.starts_with("convoy: ok, "), "{status}");
     assert!(status.contains("charon-systemd (pid "), "{status}");
+}
+
+#[test]
+fn a_tunnel_by_libreswan_comes_up_with_the_commands_of_the_page() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let Some(unpacked) = libreswan() else { return };
+    let page = page("docs/ike-daemons.md");
+    let (_, section) = page.split_once("## Libreswan").unwrap();
+    let lab = Lab::new();
+    std::os::unix::fs::symlink(unpacked.join("usr/sbin/ipsec"), lab.path("bin/ipsec")).unwrap();
+    lab.write("packages.sh", &format!("unpacked='{}'{LIBRESWAN}", unpacked.display()));
+    for side in ["left", "right"] {
+        for name in ["site.conf", "site.secrets"] {
+            let text = block(section, &format!("`/etc/ipsec.d/{name}`"));
+            lab.write(&format!("{side}.etc/ipsec.d/{name}"), &text);
+        }
+    }
+    daemons(&lab, section, &block(&page, "with systemd:"));
+    let status = lab.read("status");
+    assert!(status.starts_with("convoy: ok, "), "{status}");
+    assert!(status.contains("pluto (pid "), "{status}");
 }
 
 #[test]

@@ -47,6 +47,17 @@ pub fn preload() -> (&'static str, PathBuf) {
     ("CONVOY_XFRM_PRELOAD", library)
 }
 
+/// Folder into which `interop/install-libreswan.sh` unpacks Libreswan; none, said loudly, where it is not.
+pub fn libreswan() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/libreswan");
+    if folder.join("usr/libexec/ipsec/pluto").exists() {
+        return Some(folder);
+    }
+    // Past the harness, which would keep it from being seen.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: not there: interop/install-libreswan.sh");
+    None
+}
+
 /// Runs convoy to its end.
 pub fn convoy(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_convoy")).args(arguments).output().unwrap()

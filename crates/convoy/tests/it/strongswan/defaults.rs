@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use convoy_lab::strongswan::{Child, Connection, StartAction, StrongSwan};
 use convoy_lab::{Family, WIRE_LINK};
 
 use super::traffic::loaded;
-use super::world::{FAMILIES, LIMIT, NAMES, Plane, World, launcher, unpacked};
-use crate::common::{ip, status};
+use super::world::{FAMILIES, LIMIT, NAMES, Plane, World, launcher};
+use crate::common::{ip, libreswan, status};
 
 /// Gateways whose packets go to the other one where nobody protects them.
 fn leaky(world: &World) {
@@ -348,10 +349,7 @@ fn beside_a_tunnel_for_everything_a_policy_passes_what_stays_in_the_network() {
 
 #[test]
 fn libreswan_with_its_own_updown_script_lets_nothing_out_whatever_happens() {
-    if !unpacked().join("usr/libexec/ipsec/pluto").exists() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: not there: interop/install-libreswan.sh");
-        return;
-    }
+    let Some(unpacked) = libreswan() else { return };
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let world = World::start_as([Plane::Convoy; 2], folder, "", |_| ());
     let Some(mut world) = world else { return };
@@ -364,7 +362,7 @@ fn libreswan_with_its_own_updown_script_lets_nothing_out_whatever_happens() {
     (child.local_ts, child.remote_ts) =
         (vec![networks[1].to_string()], vec![networks[0].to_string()]);
     world.daemons[1].as_mut().unwrap().reload(vec![connection]).unwrap();
-    let pluto = Some(start_pluto(&world, networks));
+    let pluto = Some(start_pluto(&world, &unpacked, networks));
     passes(&world, &[Family::V4], "at first");
     let routes = ip(world.gateway(0), "route show table main");
     assert!(
@@ -381,7 +379,7 @@ fn libreswan_with_its_own_updown_script_lets_nothing_out_whatever_happens() {
         std::thread::sleep(Duration::from_millis(300));
     });
     under_load(&world, |world| {
-        pluto = Some(start_pluto(world, networks));
+        pluto = Some(start_pluto(world, &unpacked, networks));
         passes(world, &[Family::V4], "after a daemon's return");
     });
     pluto.unwrap().kill().unwrap();
@@ -389,7 +387,7 @@ fn libreswan_with_its_own_updown_script_lets_nothing_out_whatever_happens() {
 }
 
 /// A pluto on the left gateway, whose script is the one that it has when nothing is said.
-fn start_pluto(world: &World, networks: [IpNet; 2]) -> Libreswan {
+fn start_pluto(world: &World, unpacked: &Path, networks: [IpNet; 2]) -> Libreswan {
     let conn = Conn {
         name: "net".into(),
         gateways: [0, 1].map(|side| world.site(side).wire_address(Family::V4)),
@@ -405,12 +403,12 @@ fn start_pluto(world: &World, networks: [IpNet; 2]) -> Libreswan {
             ("leftsourceip".into(), world.site(0).gateway_address(Family::V4).to_string()),
         ],
     };
-    let programs = unpacked().join("usr/sbin").display().to_string();
+    let programs = unpacked.join("usr/sbin").display().to_string();
     let path = format!("PATH={programs}:{}", std::env::var("PATH").unwrap());
     let mut words = vec!["env".into(), path.into()];
     words.extend(launcher(&world.sites[0].with_file_name("xfrm.sock")));
     let folder = world.sites[0].with_file_name("pluto");
-    let pluto = Libreswan::start(world.gateway(0), &folder, &unpacked(), &words, &[conn]);
+    let pluto = Libreswan::start(world.gateway(0), &folder, unpacked, &words, &[conn]);
     let pluto = pluto.unwrap();
     pluto.route("net").unwrap();
     pluto

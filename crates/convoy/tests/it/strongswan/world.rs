@@ -18,7 +18,7 @@ use convoy_lab::{
 };
 use tempfile::TempDir;
 
-use crate::common::{Gateway, can_make_namespaces, convoy, ip, preload, text};
+use crate::common::{Gateway, can_make_namespaces, convoy, ip, libreswan, preload, text};
 
 /// A guard against hanging: daemons take long on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -94,8 +94,7 @@ impl World {
             say(&format!("SKIPPED: not installed: {}", absent.join(", ")));
             return None;
         }
-        if planes.contains(&Plane::Pluto) && !unpacked().join("usr/libexec/ipsec/pluto").exists() {
-            say("SKIPPED: not there: interop/install-libreswan.sh");
+        if planes.contains(&Plane::Pluto) && libreswan().is_none() {
             return None;
         }
         let lab = Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() });
@@ -138,7 +137,8 @@ impl World {
             Plane::Convoy => DataPlane::Xfrm { launcher },
             Plane::Pluto => {
                 let (namespace, folder) = (self.gateway(side), folder.join("pluto"));
-                let pluto = Libreswan::start(namespace, &folder, &unpacked(), &launcher, &[]);
+                let unpacked = libreswan().unwrap();
+                let pluto = Libreswan::start(namespace, &folder, &unpacked, &launcher, &[]);
                 return self.plutos[side] = Some(pluto.unwrap());
             }
         };
@@ -248,12 +248,6 @@ impl World {
 /// Past the harness, which would keep it from being seen.
 pub(crate) fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "{what}");
-}
-
-/// Folder into which `interop/install-libreswan.sh` unpacks Libreswan.
-pub(crate) fn unpacked() -> PathBuf {
-    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_path_buf();
-    target.join("tools/libreswan")
 }
 
 /// Command that leads a daemon to a gateway.
