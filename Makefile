@@ -23,7 +23,7 @@ ifdef CI
 export CARGO_INCREMENTAL ?= 0
 endif
 
-.PHONY: help build bench bench-xfrm ipsec-mb-compat demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
+.PHONY: help build bench bench-xfrm bench-wire ipsec-mb-compat demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
 	constant-time library cryptodev install install-files install-library install-library-files uninstall
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make bench             the figures of the field's studies on one page, convoy-report/report.html; BENCH_FLAGS=--quick"
 	@echo "make bench-xfrm        the time of an IKE daemon's request for an SA or a policy, by how many there are; needs root"
+	@echo "make bench-wire        the same, and one TCP stream while a gateway is flooded; needs root"
 	@echo "make build             the release build of convoy, of what it preloads, and of the OpenSSL provider"
 	@echo "make library           the release build of the C library"
 	@echo "make ipsec-mb-compat PREFIX=$(PREFIX)    libIPSec_MB.so.1 and .so.2 for programs of intel-ipsec-mb, below lib/convoy-compat"
@@ -62,6 +63,9 @@ bench-xfrm:
 	@$(MAKE) --no-print-directory build
 	$(CARGO) build --release --locked --package convoy-control --example xfrm_load
 	./interop/throughput/xfrm_requests.sh $(TARGET)/release/convoy $(TARGET)/release/examples/xfrm_load
+
+bench-wire: bench-xfrm
+	./interop/throughput/floods.py --convoy $(TARGET)/release/convoy
 
 # The C library; its name among shared libraries changes with the minor version (see its build.rs).
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
