@@ -18,6 +18,8 @@ use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
 use convoy_io::{HostAddresses, IoError, Port, packet, xdp};
 use convoy_packet::Arena;
 
+use super::fast_path::Peers;
+
 /// Longest time between two confirmations of neighbours that are in use.
 const ROUND: Duration = Duration::from_secs(1);
 /// Pause between two looks at tables that keep changing.
@@ -51,7 +53,7 @@ enum Wants {
         udp_port: Option<u16>,
     },
     /// Native ESP and AH to local addresses of SAs, or to all of the host's, beside sockets.
-    Beside(Served),
+    Beside(Served, Peers),
 }
 
 /// Addresses whose ESP and AH go past the host's network stack.
@@ -64,19 +66,19 @@ pub(super) enum Served {
 }
 
 /// Role of ports on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Role {
     /// They carry all packets of their side.
     Alone,
-    /// Sockets carry what the table of next hops has no way for.
-    BesideSockets,
+    /// They carry packets to these peers, and sockets what the table of next hops has no way for.
+    BesideSockets(Peers),
 }
 
 impl Role {
     fn of(wants: &Wants) -> Self {
         match wants {
             Wants::Plain | Wants::Wire { .. } => Self::Alone,
-            Wants::Beside(_) => Self::BesideSockets,
+            Wants::Beside(_, peers) => Self::BesideSockets(peers.clone()),
         }
     }
 }
@@ -110,9 +112,10 @@ impl Side {
     pub(super) fn beside(
         interface: &str,
         served: Served,
+        peers: Peers,
         patience: Duration,
     ) -> anyhow::Result<Self> {
-        let side = Self::new(Backend::AfXdp, interface, Wants::Beside(served))?;
+        let side = Self::new(Backend::AfXdp, interface, Wants::Beside(served, peers))?;
         Ok(Self { patience: Some(patience), ..side })
     }
 
@@ -130,7 +133,8 @@ impl Side {
             format!("interface {interface} has no Ethernet headers: use one that has")
         })?;
         anyhow::ensure!(link.up, "interface {interface} is down: ip link set {interface} up");
-        let table = table(&mut network, &link, mac, Role::of(&wants))?;
+        let routes = routes(&mut network, &link, &Role::of(&wants))?;
+        let table = table(&mut network, &link, mac, &routes)?;
         let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
         let (board, asks) = Board::new(table).context("cannot make the table of next hops")?;
         let addresses = Arc::<HostAddresses>::default();
@@ -175,10 +179,11 @@ impl Side {
         let (ports, steering) = open_ports(&self, take.clone(), workers, arena)?;
         let Self { interface, wants, board, asks, watch, network, addresses, .. } = self;
         addresses.set(take.host_addresses());
-        let follows_host = matches!(wants, Wants::Beside(Served::Host));
+        let follows_host = matches!(wants, Wants::Beside(Served::Host, _));
         let taken = Arc::new(Taken { steering, take: Mutex::new(take), addresses, follows_host });
         let role = Role::of(&wants);
-        Ok((ports, Follower { interface, board, asks, watch, network, taken, role }))
+        let (routes, known) = (Vec::new(), None);
+        Ok((ports, Follower { interface, board, asks, watch, network, taken, role, routes, known }))
     }
 }
 
@@ -209,7 +214,8 @@ fn open_ports(
             let (interface, board) = (side.interface.clone(), side.board.clone());
             let usual = xdp::Config::new(interface, take, board, arena);
             let patience = side.patience.unwrap_or(usual.patience);
-            let config = xdp::Config { workers, patience, ..usual };
+            let hears_icmp = !matches!(side.wants, Wants::Beside(..));
+            let config = xdp::Config { workers, patience, hears_icmp, ..usual };
             let (ports, steering) = xdp::open(&config).map_err(refused)?;
             tracing::info!(interface = side.interface.name, mode = %steering.mode(), "xdp program attached");
             let ports = ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>);
@@ -239,7 +245,7 @@ impl Wants {
         let what = match self.clone() {
             Self::Plain => What::Forwarded { except: own_addresses(network)? },
             Self::Wire { local, esp, ah, udp_port } => What::Protected { local, esp, ah, udp_port },
-            Self::Beside(served) => {
+            Self::Beside(served, _) => {
                 let local = match served {
                     Served::Sas(local) => local,
                     Served::Host => own_addresses(network)?,
@@ -329,6 +335,9 @@ pub(super) struct Follower {
     network: Network,
     taken: Arc<Taken>,
     role: Role,
+    /// Routes of the last table, and the peers that they are for.
+    routes: Vec<Route>,
+    known: Option<u64>,
 }
 
 /// A follower at work. Dropping it ends it.
@@ -407,7 +416,7 @@ impl Follower {
                     trouble = true;
                     let line = format!("interface {}: {error:#}", self.interface.name);
                     match self.role {
-                        Role::BesideSockets => self.leave_to_sockets(),
+                        Role::BesideSockets(_) => self.leave_to_sockets(),
                         Role::Alone => tracing::error!("{line}"),
                     }
                     tell(Some(line));
@@ -461,7 +470,15 @@ impl Follower {
             self.taken.follow(&mut self.network, mac)?;
         }
         // Also when only a round is over: a fresh table learns anew who is in use.
-        self.board.publish(table(&mut self.network, &link, mac, self.role)?);
+        let peers = match &self.role {
+            Role::Alone => None,
+            Role::BesideSockets(peers) => Some(peers.generation()),
+        };
+        if news.any() || peers.is_none() || peers != self.known {
+            self.routes = routes(&mut self.network, &link, &self.role)?;
+            self.known = peers;
+        }
+        self.board.publish(table(&mut self.network, &link, mac, &self.routes)?);
         if news.any() {
             wake();
         }
@@ -499,11 +516,12 @@ impl Drop for Following {
     }
 }
 
-/// Routes and neighbours that the kernel knows now. Beside sockets there are none where rules of others choose between
-/// routing tables, as sockets follow these.
-fn table(network: &mut Network, link: &Link, mac: [u8; 6], role: Role) -> anyhow::Result<Table> {
-    if role == Role::BesideSockets && network.has_policy_routing()? {
-        return Ok(Table::new(mac, link.mtu, &[], &[]));
+/// Routes that the kernel knows now.
+fn routes(network: &mut Network, link: &Link, role: &Role) -> anyhow::Result<Vec<Route>> {
+    if let Role::BesideSockets(peers) = role
+        && let Some(routes) = peers.routes(network, link.index)?
+    {
+        return Ok(routes);
     }
     let mut routes: Vec<_> = network
         .ways(link.index)?
@@ -521,9 +539,19 @@ fn table(network: &mut Network, link: &Link, mac: [u8; 6], role: Role) -> anyhow
     if !forwards_broadcasts(link) {
         routes.extend(broadcasts(network, link)?);
     }
+    Ok(routes)
+}
+
+/// A table with these routes, and the neighbours that the kernel knows now.
+fn table(
+    network: &mut Network,
+    link: &Link,
+    mac: [u8; 6],
+    routes: &[Route],
+) -> anyhow::Result<Table> {
     let neighbours: Vec<_> =
         network.neighbours(link.index)?.iter().map(|n| (n.address, n.mac)).collect();
-    Ok(Table::new(mac, link.mtu, &routes, &neighbours))
+    Ok(Table::new(mac, link.mtu, routes, &neighbours))
 }
 
 /// Routes for the addresses that mean all hosts of the link's IPv4 networks (RFC 1812

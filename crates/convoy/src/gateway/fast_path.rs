@@ -2,6 +2,7 @@
 //! somebody has set up. Sockets stay open and carry all else, and everything while this way is not there.
 
 mod choice;
+mod peers;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,6 +22,7 @@ use convoy_packet::Arena;
 use super::direct::{Follower, Following, Served, Side, local_addresses};
 use crate::exit::describe;
 use choice::{Sas, choose};
+pub(super) use peers::Peers;
 
 /// Longest wait at the start for a queue that the kernel has not freed yet. A gateway that runs tries again later.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,6 +39,7 @@ pub(super) struct Way {
     /// Looks that are left, and the state that the last change was seen in.
     looks: u32,
     generation: u64,
+    peers: Peers,
 }
 
 #[derive(Debug)]
@@ -63,7 +66,14 @@ impl Way {
         arena: &'static Arena,
     ) -> anyhow::Result<(Self, Option<Opened>)> {
         let wanted = site.wire.fast_path;
-        let mut way = Self { wanted, running: None, reason: None, looks: 0, generation: 0 };
+        let mut way = Self {
+            wanted,
+            running: None,
+            reason: None,
+            looks: 0,
+            generation: 0,
+            peers: Peers::default(),
+        };
         let opened = match (site.wire.backend, wanted) {
             (Backend::Host, FastPath::Auto | FastPath::Needed) => {
                 way.open(site, &Sas::of_site(site), arena, PATIENCE)
@@ -90,7 +100,14 @@ impl Way {
         arena: &'static Arena,
     ) -> Option<Opened> {
         let is_open = site.wire.backend != Backend::Host || self.wanted == FastPath::Off;
-        if is_open || self.running.is_some() {
+        if is_open {
+            return None;
+        }
+        if self.running.is_some() {
+            if generation != self.generation {
+                self.generation = generation;
+                self.peers.set(&Sas::of_snapshot(snapshot).native, mark(site));
+            }
             return None;
         }
         if has_news || generation != self.generation {
@@ -118,7 +135,8 @@ impl Way {
             (FastPath::Needed, Some(interface)) => interface.clone(),
             _ => choose(site, sas)?,
         };
-        let side = Side::beside(&interface, served(site), patience)?;
+        self.peers.set(&sas.native, mark(site));
+        let side = Side::beside(&interface, served(site), self.peers.clone(), patience)?;
         let (board, workers) = (side.board(), site.workers.count);
         let (ports, follower) = side.open(workers, arena)?;
         let mode = follower.xdp_mode().context("no AF_XDP")?;
@@ -227,6 +245,11 @@ fn beside(
 ) -> anyhow::Result<Box<dyn Port>> {
     let path = io::FastPath::new(port, Arc::clone(board), Arc::clone(is_dead))?;
     Ok(Box::new(path))
+}
+
+/// Mark of the sockets' packets.
+fn mark(site: &Site) -> Option<u32> {
+    site.leak_protection.then_some(site.marks.exempt.value)
 }
 
 /// IKE daemons bring SAs of any address of the host.

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, PATIENCE, can_make_namespaces, convoy, ip, preload, read_pcap, text};
+use crate::common::{
+    Gateway, PATIENCE, by_sockets, can_make_namespaces, convoy, ip, preload, read_pcap, text,
+};
 use convoy_host::{Applied, Change, LinkName, Plan};
 use convoy_io::tun;
 use convoy_lab::{
@@ -90,9 +92,10 @@ impl World {
         let text = format!(
             "name = \"{side}\"\ncontrol_socket = \"{0}/control.sock\"\n\
              [plain]\ninterface = \"convoy0\"\n\
-             [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}\"\n{more}",
+             [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}\"\n{2}",
             folder.display(),
             self.state(side).display(),
+            by_sockets(more),
         );
         let file = folder.join("site.toml");
         fs::write(&file, text).unwrap();

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, PATIENCE, convoy, dropped, ip, preload, status, text};
+use crate::common::{Gateway, PATIENCE, by_sockets, convoy, dropped, ip, preload, status, text};
 use convoy_lab::traffic::{Ping, PingReport, TcpBulk, Watch};
 use convoy_lab::{Capture, CaptureConfig, End, Namespace, cable, wire_report};
 use tempfile::TempDir;
@@ -64,8 +64,9 @@ fn write(folder: &Path, name: &str, rest: &str) -> PathBuf {
     }
     let path = folder.join(format!("{name}.toml"));
     let text = format!(
-        "name = \"{name}\"\nstate_dir = \"{0}/{name}.state\"\ncontrol_socket = \"{0}/{name}.sock\"\n{rest}",
-        folder.display()
+        "name = \"{name}\"\nstate_dir = \"{0}/{name}.state\"\ncontrol_socket = \"{0}/{name}.sock\"\n{1}",
+        folder.display(),
+        by_sockets(rest)
     );
     let _ = fs::remove_file(&path);
     let mut file =

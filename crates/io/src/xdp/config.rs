@@ -61,6 +61,9 @@ pub struct Config {
     pub next_hops: Arc<Board>,
     /// Memory of the frames. All ports between which packets move must use the same.
     pub arena: &'static Arena,
+    /// Receive what the network says about packets that were sent. Not where sockets for the same packets are open,
+    /// which hear it.
+    pub hears_icmp: bool,
     /// Use nothing faster than this.
     pub at_most: Mode,
     /// Longest wait for each queue that the kernel has not freed yet: it does so some time after the socket that had
@@ -83,6 +86,7 @@ impl Config {
             take,
             next_hops,
             arena,
+            hears_icmp: true,
             at_most: Mode::ZeroCopy,
             patience: Duration::from_secs(10),
         }
@@ -155,7 +159,10 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
         (true, false) => Mode::Native,
         (false, _) => Mode::Generic,
     };
-    let mut listeners = Some(IcmpListeners::open(&config.take.what, &config.interface)?);
+    let mut listeners = match config.hears_icmp {
+        true => Some(IcmpListeners::open(&config.take.what, &config.interface)?),
+        false => None,
+    };
     // From here on frames come; the sockets are bound.
     for (queue, socket) in (0..).zip(&sockets) {
         sys::set_socket(map.as_fd(), queue, socket.as_fd())

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use convoy_lab::{Family, LAN_LINK, Site, Topology, TopologyConfig, WIRE_LINK};
 use tempfile::TempDir;
 
-use crate::common::{Gateway, Plan, PolicyText, can_make_namespaces, ip, preload, text};
+use crate::common::{
+    Gateway, Plan, PolicyText, by_sockets, can_make_namespaces, ip, preload, text,
+};
 
 /// Whose policies they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl World {
                 ..plan.policies[0].clone()
             });
             let path = plan.write(['a', 'b'][side], self.folder.path());
-            let all = fs::read_to_string(&path).unwrap() + &self.free_ports(side);
+            let all = by_sockets(&fs::read_to_string(&path).unwrap()) + &self.free_ports(side);
             return fs::write(path, all).unwrap();
         }
         let folder = self.folder.path().join(["a", "b"][side]);
@@ -95,9 +97,10 @@ impl World {
         let text = format!(
             "name = \"{side}\"\ncontrol_socket = \"{0}/control.sock\"\n\
              [plain]\ninterface = \"convoy0\"\n\
-             [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}/{side}\"\n",
+             [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}/{side}\"\n{2}",
             folder.display(),
             self.memory.path().display(),
+            by_sockets(""),
         );
         fs::write(&self.sites[side], text).unwrap();
     }

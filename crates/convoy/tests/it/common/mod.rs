@@ -67,6 +67,12 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Site file sections, and a [wire] section for sockets if there is none: captures on the wire see nothing of AF_XDP.
+pub fn by_sockets(sections: &str) -> String {
+    let wire = if sections.contains("[wire]") { "" } else { "[wire]\nbackend = \"socket\"\n" };
+    format!("{sections}{wire}")
+}
+
 /// An SA pair as both sides see it.
 #[derive(Clone, Debug)]
 pub struct Tunnel {

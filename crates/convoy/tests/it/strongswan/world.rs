@@ -18,7 +18,9 @@ use convoy_lab::{
 };
 use tempfile::TempDir;
 
-use crate::common::{Gateway, can_make_namespaces, convoy, ip, libreswan, preload, text};
+use crate::common::{
+    Gateway, by_sockets, can_make_namespaces, convoy, ip, libreswan, preload, text,
+};
 
 /// A guard against hanging: daemons take long on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -265,8 +267,9 @@ fn write_site(folder: &Path, name: &str, (top, more): (&str, &str)) -> PathBuf {
     let text = format!(
         "{top}name = \"{name}\"\ncontrol_socket = \"{0}/control.sock\"\n\
          [plain]\ninterface = \"convoy0\"\n\
-         [xfrm]\nsocket = \"{0}/xfrm.sock\"\n{more}",
+         [xfrm]\nsocket = \"{0}/xfrm.sock\"\n{1}",
         folder.display(),
+        by_sockets(more),
     );
     let path = folder.join("site.toml");
     fs::write(&path, text).unwrap();
