@@ -353,8 +353,8 @@ fn transport_mode_protects_what_the_gateways_say_to_each_other() {
         assert!(text(&dry.stderr).contains("name the interface in `wire.interface`"), "{dry:?}");
         for site in &sites {
             let text = fs::read_to_string(site).unwrap();
-            let wire = format!("[wire]\ninterface = \"{WIRE_LINK}\"\n[workers]");
-            fs::write(site, text.replace("[workers]", &wire)).unwrap();
+            let wire = format!("[wire]\ninterface = \"{WIRE_LINK}\"\n");
+            fs::write(site, text.replace("[wire]\n", &wire)).unwrap();
         }
         let a = Gateway::start(&lab.a.gateway, &sites[0]);
         let b = Gateway::start(&lab.b.gateway, &sites[1]);
@@ -623,7 +623,7 @@ fn a_start_that_fails_leaves_nothing_and_skips_no_sequence_number() {
     let site = plan.write('a', folder.path());
     // The last that is opened, it may not: the port needs a right.
     let file = fs::read_to_string(&site).unwrap();
-    fs::write(&site, format!("{file}[wire]\nudp_port = 450\n")).unwrap();
+    fs::write(&site, file.replace("[wire]\n", "[wire]\nudp_port = 450\n")).unwrap();
     let mut command = Command::new("setpriv");
     command.arg("--bounding-set=-net_bind_service").arg(env!("CARGO_BIN_EXE_convoy"));
     let mut gateway = Gateway::launch_by(&lab.a.gateway, command, &site);

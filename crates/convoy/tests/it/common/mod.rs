@@ -134,14 +134,15 @@ impl Plan {
         }
     }
 
-    /// The file of one side: `side` is 'a' or 'b', `folder` holds its state.
+    /// The file of one side: `side` is 'a' or 'b', `folder` holds its state. By sockets, whose packets captures see.
     pub fn site(&self, side: char, folder: &Path) -> String {
         let is_a = side == 'a';
         let wire = |a: bool| if a { "198.51.100.1" } else { "198.51.100.2" };
         let mut text = format!(
             "name = \"{side}\"\nstate_dir = \"{0}/{side}.state\"\n\
              control_socket = \"{0}/{side}.sock\"\n\
-             [plain]\ninterface = \"tun0\"\naddresses = [\"10.255.0.{2}/32\"]\n[workers]\ncount = {1}\n",
+             [plain]\ninterface = \"tun0\"\naddresses = [\"10.255.0.{2}/32\"]\n\
+             [wire]\nbackend = \"socket\"\n[workers]\ncount = {1}\n",
             folder.display(),
             self.workers,
             u8::from(!is_a) + 1,
