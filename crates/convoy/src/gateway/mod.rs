@@ -15,6 +15,7 @@ mod leak_protection;
 mod live;
 mod metrics;
 mod on_change;
+mod onlookers;
 mod open;
 mod own_networks;
 mod paths;
