@@ -11,7 +11,7 @@ use super::hash::Seed;
 const RACKS: usize = 1 << RACK_BITS;
 const RACK_BITS: u32 = 5;
 const SHARDS: usize = 1 << SHARD_BITS;
-const SHARD_BITS: u32 = 5;
+const SHARD_BITS: u32 = 4;
 /// Places of the smallest shard that has entries.
 const LEAST_PLACES: usize = 4;
 /// Entries with which a table leaves its first shard.
@@ -27,7 +27,7 @@ pub(crate) trait Key: Copy + Eq {
 
 /// A hash table whose clones share what none of them has changed.
 ///
-/// Open addressing in shards, of about a hundred entries where the table has 100,000. Each place has a 16-bit tag apart from the
+/// Open addressing in shards, of about two hundred entries where the table has 100,000. Each place has a 16-bit tag apart from the
 /// entry, so that a look-up that fails almost never touches an entry, and one that succeeds touches
 /// one. Keys come from control; packets only look up.
 pub(crate) struct PagedMap<K, V> {
@@ -76,7 +76,7 @@ impl<K, V> fmt::Debug for PagedMap<K, V> {
     }
 }
 
-// Which bits of a hash say what: the highest five the rack, the five below the shard, the lowest sixteen of the high half
+// Which bits of a hash say what: the highest five the rack, the four below the shard, the lowest sixteen of the high half
 // the tag, the low half the place in the shard.
 const fn tag_of(hash: u64) -> u16 {
     let tag = (hash >> 32) as u16;

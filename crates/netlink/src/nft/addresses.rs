@@ -1,8 +1,7 @@
 //! Sets of address ranges.
 
 use netlink_packet_netfilter::nftables::{
-    DataAttribute, ListAttribute, MetaKey, NfTablesMessage, SetAttribute, SetElementAttribute,
-    SetElementFlags, SetFlags, SetMessage,
+    MetaKey, NfTablesMessage, SetAttribute, SetElementFlags, SetFlags, SetMessage,
 };
 
 use super::{
@@ -75,23 +74,13 @@ impl AddressSet {
         ranges: impl Iterator<Item = Range>,
         change: Change,
     ) -> Vec<Order> {
-        let mut elements = Vec::new();
-        for (from, to) in ranges {
-            elements.push(self.element(from, SetElementFlags::empty()));
+        let elements = ranges.flat_map(|(from, to)| {
+            let begin = Element { address: from, is_end: false };
             // The end is the first address behind; there is none behind the last.
-            if to < self.highest() {
-                elements.push(self.element(to.saturating_add(1), SetElementFlags::IntervalEnd));
-            }
-        }
-        elements::orders(table, self.name, elements, change)
-    }
-
-    fn element(self, address: u128, flags: SetElementFlags) -> Element {
-        let mut element = vec![SetElementAttribute::Key(DataAttribute::Value(self.key(address)))];
-        if !flags.is_empty() {
-            element.push(SetElementAttribute::Flags(flags));
-        }
-        ListAttribute::Element(element)
+            let end = Element { address: to.saturating_add(1), is_end: true };
+            [begin].into_iter().chain((to < self.highest()).then_some(end))
+        });
+        elements::orders(table, self.name, self.key_len(), elements, change)
     }
 
     /// Addresses that the set holds now; none when there is no such set.
@@ -195,10 +184,6 @@ impl AddressSet {
 
     const fn highest(self) -> u128 {
         if self.is_v4 { u32::MAX as u128 } else { u128::MAX }
-    }
-
-    fn key(self, address: u128) -> Vec<u8> {
-        address.to_be_bytes().into_iter().skip(16 - self.key_len()).collect()
     }
 
     fn address(self, key: &[u8]) -> Option<u128> {

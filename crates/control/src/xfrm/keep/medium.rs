@@ -37,9 +37,9 @@ pub(in crate::xfrm) trait Medium: Send + fmt::Debug {
     fn remove(&mut self) -> io::Result<()>;
 }
 
-/// For so long a look holds. Whoever takes the folder away behind a look is noticed by the next one, however soon it
-/// comes.
-const HOLDS: Duration = Duration::from_millis(1);
+/// For so long a look holds: as long as the thread that keeps numbers ahead of use rests between two. Whoever takes the
+/// folder away behind a look is noticed by the next one, however soon it comes.
+const HOLDS: Duration = Duration::from_millis(5);
 
 /// A file of a folder.
 #[derive(Debug)]

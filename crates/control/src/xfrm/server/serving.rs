@@ -242,10 +242,10 @@ impl Serving {
             return self.obey(token, control, incoming);
         }
         self.answer_request(token, &message);
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.incoming = incoming.behind();
-        }
-        true
+        let Some(connection) = self.connections.get_mut(&token) else { return false };
+        connection.incoming = incoming.behind();
+        // Who asks waits for the answer first: mostly there is no other datagram yet, and epoll tells of one.
+        connection.incoming.is_some()
     }
 
     /// Ends a connection.
