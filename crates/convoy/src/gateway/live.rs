@@ -122,16 +122,7 @@ impl Live {
             moved: HashMap::new(),
         });
         let stop = Box::new(stop);
-        Arc::new(Self {
-            inner,
-            last_known,
-            cpu,
-            update_stats,
-            onlookers,
-            stop,
-            multicast,
-            exempt,
-        })
+        Arc::new(Self { inner, last_known, cpu, update_stats, onlookers, stop, multicast, exempt })
     }
 
     /// Gives up what only the start needed, in all threads: to be called when everything is open and every

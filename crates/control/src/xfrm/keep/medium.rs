@@ -1,8 +1,8 @@
 //! A file in memory, as far as what is kept needs one.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
