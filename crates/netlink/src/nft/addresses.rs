@@ -6,7 +6,7 @@ use netlink_packet_netfilter::nftables::{
 
 use super::{
     cover::{Cover, Difference, Range},
-    elements::{self, Change, Element, Shown},
+    elements::{self, Change, Element, KEY_MAX, Shown},
     expression::{
         Expression, NETWORK, TRANSPORT, V4, V6, equal, found_in, meta, not_found_in, payload,
     },
@@ -75,9 +75,9 @@ impl AddressSet {
         change: Change,
     ) -> Vec<Order> {
         let elements = ranges.flat_map(|(from, to)| {
-            let begin = Element { address: from, is_end: false };
+            let begin = Element { key: self.key(from), is_end: false };
             // The end is the first address behind; there is none behind the last.
-            let end = Element { address: to.saturating_add(1), is_end: true };
+            let end = Element { key: self.key(to.saturating_add(1)), is_end: true };
             [begin].into_iter().chain((to < self.highest()).then_some(end))
         });
         elements::orders(table, self.name, self.key_len(), elements, change)
@@ -184,6 +184,11 @@ impl AddressSet {
 
     const fn highest(self) -> u128 {
         if self.is_v4 { u32::MAX as u128 } else { u128::MAX }
+    }
+
+    const fn key(self, address: u128) -> [u8; KEY_MAX] {
+        let behind = u128::BITS - 8 * self.key_len() as u32;
+        (address << behind).to_be_bytes()
     }
 
     fn address(self, key: &[u8]) -> Option<u128> {

@@ -33,11 +33,14 @@ const NESTED: u16 = 1 << 15;
 /// `NFPROTO_INET`, and the version of netfilter's messages.
 const HEADER: [u8; NETFILTER_HEADER_LEN] = [1, 0, 0, 0];
 
-/// An element of a set: an address that begins a range, or the first one behind a range.
+/// Most bytes of a key: an address, or the name of an interface.
+pub const KEY_MAX: usize = 16;
+
+/// An element of a set: of a set of ranges, what begins one, or is the first behind one.
 #[derive(Debug, Clone, Copy)]
 pub struct Element {
-    /// The address.
-    pub address: u128,
+    /// Its key, from the first byte on.
+    pub key: [u8; KEY_MAX],
     /// True if it is behind a range.
     pub is_end: bool,
 }
@@ -81,8 +84,7 @@ pub fn orders(
 }
 
 fn put_element(bytes: &mut Vec<u8>, key_len: usize, element: Element) {
-    let key = element.address.to_be_bytes();
-    let key = key.get(key.len().saturating_sub(key_len)..).unwrap_or_default();
+    let key = element.key.get(..key_len).unwrap_or(&element.key);
     put(bytes, KEY | NESTED, |bytes| {
         put(bytes, DATA_VALUE, |bytes| bytes.extend_from_slice(key));
     });
