@@ -23,7 +23,7 @@ use convoy_runtime::{
 };
 
 use super::devices;
-use super::onlookers::Onlookers;
+use super::worker_wait::WorkerWait;
 use crate::exit::Stop;
 
 /// Frames for each worker: some full bursts on every port, and what its ports keep.
@@ -74,7 +74,7 @@ pub struct HostMedium {
 pub struct Core {
     state: State,
     runtime: Runtime,
-    onlookers: Onlookers,
+    worker_wait: WorkerWait,
 }
 
 /// State of a gateway before it has workers.
@@ -217,8 +217,8 @@ impl Prepared {
         let published = self.state.published();
         match Runtime::start(&self.surroundings, &threads, ports, published, alarm) {
             Ok(runtime) => {
-                let onlookers = Onlookers::new(runtime.stats().to_vec(), runtime.waker());
-                Ok(Core { state: self.state, runtime, onlookers })
+                let worker_wait = WorkerWait::new(runtime.stats().to_vec(), runtime.waker());
+                Ok(Core { state: self.state, runtime, worker_wait })
             }
             Err(error) => {
                 self.abandon();
@@ -405,16 +405,16 @@ impl Core {
         Ok(changed)
     }
 
-    /// As [`Onlookers::wait`].
+    /// As [`WorkerWait::wait`].
     #[must_use]
     pub fn wait_for_workers(&self, generation: u64) -> bool {
-        self.onlookers.wait(generation)
+        self.worker_wait.wait(generation)
     }
 
     /// The workers, to be waited for.
     #[must_use]
-    pub fn onlookers(&self) -> &Onlookers {
-        &self.onlookers
+    pub fn worker_wait(&self) -> &WorkerWait {
+        &self.worker_wait
     }
 
     /// Ends the workers when all that had arrived has gone through, then writes down exactly which

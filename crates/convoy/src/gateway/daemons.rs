@@ -162,7 +162,7 @@ impl Daemons {
         let before = self.kernel.generation();
         let carried = self.kernel.execute(core.writer(), client, request, to, moment())?;
         let generation = self.kernel.generation();
-        if generation != before && !core.onlookers().wait_and_wake_late(generation) {
+        if generation != before && !core.worker_wait().wait_and_wake_late(generation) {
             tracing::error!(
                 "workers have not taken over a change by {} in time: a worker may be stuck",
                 client.command

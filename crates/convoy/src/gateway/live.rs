@@ -33,7 +33,7 @@ use zeroize::Zeroizing;
 
 use super::connections::Lookout;
 use super::daemons::{AppliedRequest, moment};
-use super::onlookers::Onlookers;
+use super::worker_wait::WorkerWait;
 use super::{EngineTold, Gateway, load};
 use crate::exit::describe;
 use crate::privileges::{self, Limits};
@@ -58,7 +58,7 @@ pub struct Live {
     /// Brings the workers' counters up to date. Not under the lock: it waits for them.
     update_stats: Box<dyn Fn() + Send + Sync>,
     /// Workers that are to see a snapshot. Not waited for under the lock either: status and metrics answer meanwhile.
-    onlookers: Onlookers,
+    worker_wait: WorkerWait,
     /// Called when a client wants the gateway to end.
     stop: Box<dyn Fn() + Send + Sync>,
     /// Channel at which IKE daemons listen.
@@ -105,7 +105,7 @@ impl Live {
     ) -> Arc<Self> {
         let exempt = gateway.core().state().site().marks.exempt;
         let update_stats = Box::new(gateway.stats_updater());
-        let onlookers = gateway.core().onlookers().clone();
+        let worker_wait = gateway.core().worker_wait().clone();
         let mut sampler = Sampler::default();
         let attached = Attached::default();
         let last = Arc::new(status(&gateway, &cpu, &mut sampler, &attached, None));
@@ -122,7 +122,16 @@ impl Live {
             moved: HashMap::new(),
         });
         let stop = Box::new(stop);
-        Arc::new(Self { inner, last_known, cpu, update_stats, onlookers, stop, multicast, exempt })
+        Arc::new(Self {
+            inner,
+            last_known,
+            cpu,
+            update_stats,
+            worker_wait,
+            stop,
+            multicast,
+            exempt,
+        })
     }
 
     /// Gives up what only the start needed, in all threads: to be called when everything is open and every
@@ -487,7 +496,7 @@ impl xfrm::Service for Live {
         let applied =
             self.gateway_for_daemons(|gateway| gateway.serve_daemon(client, request, to))?;
         let AppliedRequest { answer, generation } = applied;
-        if generation.is_some_and(|generation| !self.onlookers.wait_and_wake_late(generation)) {
+        if generation.is_some_and(|generation| !self.worker_wait.wait_and_wake_late(generation)) {
             tracing::error!(
                 "workers have not taken over a change by {} in time: a worker may be stuck",
                 client.command
@@ -497,11 +506,11 @@ impl xfrm::Service for Live {
     }
 
     fn unsettled(&self) -> Option<Instant> {
-        self.onlookers.wake_late_at()
+        self.worker_wait.wake_late_at()
     }
 
     fn settle(&self) {
-        self.onlookers.wake_late();
+        self.worker_wait.wake_late();
     }
 
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {

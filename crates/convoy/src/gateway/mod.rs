@@ -15,7 +15,6 @@ mod leak_protection;
 mod live;
 mod metrics;
 mod on_change;
-mod onlookers;
 mod open;
 mod own_networks;
 mod paths;
@@ -30,6 +29,7 @@ mod tun_state;
 mod unusable;
 mod verdicts;
 mod width;
+mod worker_wait;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

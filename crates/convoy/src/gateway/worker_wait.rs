@@ -17,7 +17,7 @@ const LATER: Duration = Duration::from_millis(2);
 
 /// The workers of a gateway. Clones are of the same ones.
 #[derive(Clone)]
-pub struct Onlookers(Arc<Inner>);
+pub struct WorkerWait(Arc<Inner>);
 
 struct Inner {
     stats: Vec<Arc<WorkerStats>>,
@@ -26,13 +26,13 @@ struct Inner {
     due: Mutex<Option<Instant>>,
 }
 
-impl std::fmt::Debug for Onlookers {
+impl std::fmt::Debug for WorkerWait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Onlookers").field("due", &self.0.due).finish_non_exhaustive()
+        f.debug_struct("WorkerWait").field("due", &self.0.due).finish_non_exhaustive()
     }
 }
 
-impl Onlookers {
+impl WorkerWait {
     pub(super) fn new(
         stats: Vec<Arc<WorkerStats>>,
         wake: impl Fn() + Send + Sync + 'static,
