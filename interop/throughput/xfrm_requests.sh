@@ -36,7 +36,7 @@ set -e
 convoy=$1 load=$2 folder=$3 tunnels=$4
 ip link set lo up
 # The recorded requests are those of a gateway with this address.
-ip address add 192.0.2.1/32 dev lo
+ip address add 198.51.100.1/32 dev lo
 mkfifo "$folder/end"
 "$convoy" run "$folder/site.toml" --until-stdin-ends < <(cat "$folder/end") > "$folder/ready" 2> "$folder/log" &
 exec 9> "$folder/end"

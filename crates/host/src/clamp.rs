@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
-    DataAttribute, Expressions, Immediate, InetHookNumber, ListAttribute, MetaKey, NfTablesMessage,
-    Operator, Register, SetAttribute, SetElementAttribute, SetMessage, TableFlags,
+    DataAttribute, Expressions, Immediate, InetHookNumber, MetaKey, NfTablesMessage, Operator,
+    Register, SetAttribute, SetMessage, TableFlags,
 };
 
 use crate::{
@@ -18,7 +18,8 @@ use crate::{
     netlink::{
         Refusal,
         nft::{
-            self, LAST, Nft, Order, Place, chain, elements,
+            self, LAST, Nft, Order, Place, chain,
+            elements::{self, Change, Element, KEY_MAX},
             expression::{
                 Expression, NAME_LEN, TRANSPORT, V4, V6, and, compare, equal, found_in, meta, name,
                 payload,
@@ -148,10 +149,11 @@ fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
 
 fn named(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
     let element = |link: &LinkName| {
-        let name = DataAttribute::Value(name(link.as_str()));
-        ListAttribute::Element(vec![SetElementAttribute::Key(name)])
+        let name = name(link.as_str());
+        let key = core::array::from_fn(|at| name.get(at).copied().unwrap_or_default());
+        Element { key, is_end: false }
     };
-    elements::orders(table, SET, links.iter().map(element).collect(), elements::Change::Add)
+    elements::orders(table, SET, KEY_MAX, links.iter().map(element), Change::Add)
 }
 
 /// Clamps to what the routes to both ends take.

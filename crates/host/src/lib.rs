@@ -82,6 +82,6 @@ pub use plan::{Applied, Plan};
 pub use private_file::create_private_file;
 pub use sysctl::{Family, Scope, Sysctl};
 pub use tun::TunState;
-pub use watch::{News, Watch};
+pub use watch::{AddressWatch, News, Watch};
 
 pub use ipnet::IpNet;

@@ -15,7 +15,8 @@ use crate::HostError;
 
 /// `RTNLGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`,
 /// `_IPV6_ROUTE`, `_IPV6_RULE`.
-const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
+const GROUPS: [u32; 8] = [1, NEIGHBOURS, 5, 7, 8, 9, 11, 19];
+const NEIGHBOURS: u32 = 3;
 const HEADER_LEN: usize = 16;
 
 /// Changes since the last look.
@@ -95,6 +96,53 @@ impl Watch {
                     _ if error.raw_os_error() == Some(nix::libc::ENOBUFS) => news = News::ALL,
                     _ => return Err(HostError::Netlink(error)),
                 },
+            }
+        }
+    }
+}
+
+/// Hears that addresses of this host, or what decides which ones it has, may have changed, in the network namespace of the
+/// thread which opened it.
+#[derive(Debug)]
+pub struct AddressWatch {
+    socket: Socket,
+    datagram: Vec<u8>,
+}
+
+impl AddressWatch {
+    /// Begins to listen. Look around after this, so that nothing is missed. Routes of this origin (`proto` in `ip route`)
+    /// lead to no address of this host.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn open(but_routes_of: u8) -> Result<Self, HostError> {
+        let listen = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            // Without the filter there is more to hear.
+            let _ = convoy_netlink::leave_out_routes_of(&socket, but_routes_of);
+            socket.bind(&SocketAddr::new(0, 0))?;
+            for group in GROUPS.into_iter().filter(|group| *group != NEIGHBOURS) {
+                socket.add_membership(group)?;
+            }
+            Ok(Self { socket, datagram: Vec::new() })
+        };
+        listen().map_err(HostError::Netlink)
+    }
+
+    /// True if anything may have changed since the last call. A change that somebody made before this call is known.
+    pub fn has_news(&mut self) -> bool {
+        let mut has_news = false;
+        loop {
+            self.datagram.clear();
+            // That there is something is enough.
+            self.datagram.reserve(HEADER_LEN);
+            match self.socket.recv(&mut self.datagram, nix::libc::MSG_DONTWAIT) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return has_news,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => has_news = true,
+                // It is of no more use.
+                Err(_) => return true,
+                Ok(_) => has_news = true,
             }
         }
     }

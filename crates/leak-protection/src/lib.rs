@@ -86,6 +86,7 @@ pub use self::{
     protection::{Changed, LeakProtection},
     questions::Questions,
     queues::Listener,
+    routes::PROTOCOL,
     sets::Held,
     site_policies::SitePolicies,
     table::Drops,

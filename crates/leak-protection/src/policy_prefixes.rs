@@ -93,6 +93,8 @@ struct Remote {
 struct OfFamily {
     local: Counted,
     remote: BTreeMap<IpNet, Remote>,
+    /// Lengths of these prefixes, and how many have each: those around another one are looked for among them alone.
+    lengths: BTreeMap<u8, usize>,
     /// Local networks of policies that let something pass, each with its remote networks.
     bypassing: BTreeMap<IpNet, BTreeSet<IpNet>>,
     /// Remote prefixes by [`Remote::reach`].
@@ -289,7 +291,7 @@ impl OfFamily {
     fn count(&mut self, policy: &Policy, turn: Turn, concerned: &mut Concerned, notes: Notes<'_>) {
         let Policy { local, remote, is_whole, .. } = *policy;
         concerned.insert(remote);
-        let state = self.remote.entry(remote).or_default();
+        let state = enter(&mut self.remote, &mut self.lengths, remote);
         if !policy.holds() {
             let count = state.bypassing.entry(local).or_default();
             count_one(count, turn);
@@ -351,7 +353,7 @@ impl OfFamily {
     }
 
     fn leave_remote(&mut self, net: IpNet) {
-        self.remote.entry(net).or_default().is_left = true;
+        enter(&mut self.remote, &mut self.lengths, net).is_left = true;
         self.remote_left.insert(net);
     }
 
@@ -411,7 +413,9 @@ impl OfFamily {
     }
 
     fn around(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &Remote)> {
-        let nets = core::iter::successors(Some(net), IpNet::supernet);
+        let lengths = self.lengths.range(..=net.prefix_len()).rev();
+        let nets = lengths.filter_map(move |(len, _)| IpNet::new(net.addr(), *len).ok());
+        let nets = nets.map(|around| around.trunc());
         nets.filter_map(|net| self.remote.get(&net).map(|remote| (net, remote)))
     }
 
@@ -429,6 +433,11 @@ impl OfFamily {
         }
         if !is_named {
             self.remote.remove(&net);
+            let count = self.lengths.entry(net.prefix_len()).or_default();
+            count_one(count, Turn::Go);
+            if *count == 0 {
+                self.lengths.remove(&net.prefix_len());
+            }
         } else if let Some(remote) = self.remote.get_mut(&net) {
             remote.reach = reach;
             self.by_reach.entry(reach).or_default().insert(net);
@@ -540,6 +549,18 @@ impl Counted {
         }
         note.add(&change);
     }
+}
+
+/// A remote prefix, which is new unless it is known.
+fn enter<'a>(
+    remote: &'a mut BTreeMap<IpNet, Remote>,
+    lengths: &mut BTreeMap<u8, usize>,
+    net: IpNet,
+) -> &'a mut Remote {
+    remote.entry(net).or_insert_with(|| {
+        *lengths.entry(net.prefix_len()).or_default() += 1;
+        Remote::default()
+    })
 }
 
 fn count_one(count: &mut usize, turn: Turn) {

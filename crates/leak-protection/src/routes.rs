@@ -22,8 +22,8 @@ use netlink_packet_route::{
 
 use crate::{config::Config, error::LeakProtectionError};
 
-/// Origin of a route, in `ip route`: a number that no routing daemon uses (`rtnetlink.h`).
-pub(crate) const PROTOCOL: u8 = 0xc5;
+/// Origin of a route of leak protection (`proto` in `ip route`): a number that no routing daemon uses (`rtnetlink.h`).
+pub const PROTOCOL: u8 = 0xc5;
 /// The lowest metric of routes in the main table: behind all that are meant to carry anything.
 const METRIC: u32 = 0xffe0_0000;
 /// The bits of that metric that tell the routes of one interface from those of another.

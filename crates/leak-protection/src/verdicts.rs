@@ -47,7 +47,14 @@ struct Desk {
 
 /// Number of those who want no question answered for a while.
 #[derive(Clone, Debug, Default)]
-pub struct Pauses(Arc<(Mutex<u32>, Condvar)>);
+pub struct Pauses(Arc<(Mutex<Counts>, Condvar)>);
+
+/// Numbers of pauses, and of those who wait for their end: to wake nobody takes a system call, too.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    pauses: u32,
+    waiting: u32,
+}
 
 /// Questions wait as long as this is there; the kernel drops what finds no room among them.
 #[derive(Debug)]
@@ -57,27 +64,36 @@ pub struct Pause(Pauses);
 impl Pauses {
     /// Begins a pause. Whoever began to answer before may still do.
     pub fn begin(&self) -> Pause {
-        *lock(&self.0.0) += 1;
+        lock(&self.0.0).pauses += 1;
         Pause(self.clone())
     }
 
     fn any(&self) -> bool {
-        *lock(&self.0.0) > 0
+        lock(&self.0.0).pauses > 0
     }
 
     /// Waits until there is none, at most so long; true if there is none.
     fn are_over(&self, at_most: Duration) -> bool {
-        let (count, ended) = &*self.0;
-        let waited = ended.wait_timeout_while(lock(count), at_most, |count| *count > 0);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let (counts, ended) = &*self.0;
+        let mut before = lock(counts);
+        before.waiting += 1;
+        let waited = ended.wait_timeout_while(before, at_most, |counts| counts.pauses > 0);
+        let (mut after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        after.waiting -= 1;
+        !timeout.timed_out()
     }
 }
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        let (count, ended) = &*self.0.0;
-        *lock(count) -= 1;
-        ended.notify_all();
+        let (counts, ended) = &*self.0.0;
+        let mut counts = lock(counts);
+        counts.pauses -= 1;
+        let is_waited_for = counts.waiting > 0;
+        drop(counts);
+        if is_waited_for {
+            ended.notify_all();
+        }
     }
 }
 

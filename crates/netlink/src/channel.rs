@@ -93,26 +93,33 @@ where
 
     /// Sends messages with their flags in one datagram, and tells what became of each: `None` for
     /// those that were not answered. The kernel carries all of them out before this returns.
+    ///
+    /// Refusals come unasked, and answers in the order of the messages. So an acknowledgement of the last message that
+    /// asks for one says that the others before it were carried out, too, unless they were refused.
     pub(crate) fn send_many(
         &mut self,
         messages: Vec<(M, u16)>,
     ) -> Result<Vec<Option<Result<(), Refusal>>>, Refusal> {
+        let last = messages.iter().rposition(|(_, flags)| flags & NLM_F_ACK != 0);
         let numbers = self.send(messages)?;
         let mut outcomes = vec![None; numbers.len()];
-        self.socket.set_non_blocking(true)?;
-        let read = self.read_answers(numbers.start, &mut outcomes);
-        self.socket.set_non_blocking(false)?;
-        read.map(|()| outcomes)
+        self.read_answers(numbers.start, last, &mut outcomes)?;
+        Ok(outcomes)
     }
 
-    /// The answers lie in the socket when the call that sent the requests is over.
+    /// The answers lie in the socket when the call that sent the requests is over: those up to that of the `last` one,
+    /// or all that are there.
     fn read_answers(
         &mut self,
         first: u32,
+        last: Option<usize>,
         outcomes: &mut [Option<Result<(), Refusal>>],
     ) -> Result<(), Refusal> {
-        loop {
-            match self.receive() {
+        let is_over = |outcomes: &[Option<_>]| {
+            last.and_then(|last| outcomes.get(last)).is_some_and(Option::is_some)
+        };
+        while !is_over(outcomes) {
+            match self.receive(nix::libc::MSG_DONTWAIT) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -131,6 +138,7 @@ where
                 }
             }
         }
+        Ok(())
     }
 
     /// Lets datagrams of so many bytes be sent, as far as this process may.
@@ -165,10 +173,10 @@ where
 
     /// Reads a datagram. The kernel fills those of a dump as far as the reader has room, and begins
     /// every one with a walk to where the last one ended.
-    fn receive(&mut self) -> io::Result<()> {
+    fn receive(&mut self, flags: i32) -> io::Result<()> {
         self.datagram.clear();
         self.datagram.reserve(ROOM);
-        self.socket.recv(&mut self.datagram, 0).map(|_| ())
+        self.socket.recv(&mut self.datagram, flags).map(|_| ())
     }
 
     /// Reads replies up to the acknowledgement, or up to the end of a dump. The second value says
@@ -183,7 +191,7 @@ where
     fn collect_each(&mut self, dump: bool, mut each: impl FnMut(M)) -> Result<bool, Refusal> {
         let mut disturbed = false;
         loop {
-            match self.receive() {
+            match self.receive(0) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,
             }

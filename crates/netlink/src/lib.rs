@@ -8,6 +8,7 @@
 
 mod channel;
 pub mod conntrack;
+mod filter;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod nft;
@@ -15,5 +16,6 @@ pub mod queue;
 mod refusal;
 mod route;
 
+pub use filter::leave_out_routes_of;
 pub use refusal::Refusal;
 pub use route::Rtnl;

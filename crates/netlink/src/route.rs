@@ -41,11 +41,16 @@ impl Rtnl {
         let mut outcomes = Vec::with_capacity(orders.len());
         let mut orders = orders.into_iter().peekable();
         while orders.peek().is_some() {
-            let some = orders.by_ref().take(ORDERS_AT_ONCE);
-            let some = some.map(|(order, flags)| (order, NLM_F_ACK | flags)).collect();
-            let silent = || Refusal { errno: nix::libc::EIO, said: Some("no answer".into()) };
+            let mut some: Vec<_> = orders.by_ref().take(ORDERS_AT_ONCE).collect();
+            // Refusals come unasked, and before this.
+            if let Some((_, flags)) = some.last_mut() {
+                *flags |= NLM_F_ACK;
+            }
             let answers = self.channel.send_many(some)?;
-            outcomes.extend(answers.into_iter().map(|a| a.unwrap_or_else(|| Err(silent()))));
+            let is_answered = answers.last().is_some_and(Option::is_some);
+            let silent = || Refusal { errno: nix::libc::EIO, said: Some("no answer".into()) };
+            let unasked = || if is_answered { Ok(()) } else { Err(silent()) };
+            outcomes.extend(answers.into_iter().map(|answer| answer.unwrap_or_else(unasked)));
         }
         Ok(outcomes)
     }

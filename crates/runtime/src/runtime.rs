@@ -361,7 +361,7 @@ fn sleep(worker: &mut Worker, waker: &Waker, bed: &Bed, ending: &Ending) {
         // What an engine still works on has met the snapshot of before.
         let rests = worker.pending() == 0;
         if rests {
-            worker.stats().rest().rest();
+            worker.stats().rests(worker.waits_for_sas());
         }
         bed.sleep(waker, Duration::from_nanos(limit), |port| worker.signalled(port));
         if rests {

@@ -1,7 +1,7 @@
 //! Counters that workers publish about themselves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use convoy_engine::Front;
 use convoy_engine::front::{Counts, Standing};
@@ -157,6 +157,8 @@ pub struct WorkerStats {
     generation: AtomicU64,
     /// Rest of the worker with nothing under way.
     rest: RestFlag,
+    /// True if it rests although packets of it wait for SAs.
+    waits_for_sas: AtomicBool,
     /// Number of requests for counters that are up to date.
     asked: AtomicU64,
     /// Number of the last request that was answered.
@@ -181,6 +183,7 @@ impl WorkerStats {
             engine: EngineStats::default(),
             generation: AtomicU64::new(0),
             rest: RestFlag::new(),
+            waits_for_sas: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             plain: PortStats::new(),
@@ -206,6 +209,19 @@ impl WorkerStats {
     #[must_use]
     pub fn has_seen(&self, generation: u64) -> bool {
         self.generation() >= generation || self.rest.is_resting()
+    }
+
+    /// True if the worker rests and nothing in it waits for a snapshot: that which was published can wait until it is
+    /// woken, as it takes it before its next packet. To be asked after it was published.
+    #[must_use]
+    pub fn can_see_later(&self) -> bool {
+        self.rest.is_resting() && !self.waits_for_sas.load(Ordering::Relaxed)
+    }
+
+    /// Only the worker calls this: it rests from here on, with nothing under way but packets that wait for SAs, if so.
+    pub(crate) fn rests(&self, waits_for_sas: bool) {
+        self.waits_for_sas.store(waits_for_sas, Ordering::Relaxed);
+        self.rest.rest();
     }
 
     /// Only the worker calls this.

@@ -353,6 +353,11 @@ impl Worker {
             + self.inbound.in_flight()
     }
 
+    /// True if packets wait for what the next snapshot may bring.
+    pub(crate) fn waits_for_sas(&self) -> bool {
+        self.outbound.waits_for_sas()
+    }
+
     /// True if nothing is under way in this worker or in a ring to it.
     #[must_use]
     pub fn is_drained(&self) -> bool {

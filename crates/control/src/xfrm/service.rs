@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use convoy_host::Mark;
 use convoy_xfrm::{Address, Datagram, Group, Refusal, Request, SaDump};
@@ -41,11 +42,19 @@ pub enum Cursor {
 
 /// Databases of a kernel behind the socket, and what they bring about.
 pub trait Service: Send + Sync {
-    /// Carries out a request. When this returns, every worker sees what has changed.
+    /// Carries out a request. When this returns, every worker sees what has changed, or does before its next packet.
     ///
     /// # Errors
     /// As a kernel refuses it; then nothing has changed.
     fn answer(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal>;
+
+    /// Time until which [`Self::settle`] is to be called, if requests left something to do that nobody waits for.
+    fn unsettled(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Does what requests have left.
+    fn settle(&self) {}
 
     /// The next messages of a dump, at most `room` of them; none when it is over.
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram>;

@@ -5,7 +5,7 @@
 //! one may be bound to. So local routes count (`ip route add local …`), and where
 //! `net.ipv4.ip_nonlocal_bind` or its like of IPv6 says that addresses come later, nothing is missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use convoy_control::site::{Finding, Site};
 use convoy_control::sources::{self, Absent};
 use convoy_control::state::State;
-use convoy_host::Network;
+use convoy_host::{AddressWatch, Network};
+use convoy_leak_protection::PROTOCOL;
 use socket2::{Domain, Socket, Type};
 
 use super::direct::local_addresses;
@@ -105,12 +106,45 @@ fn nobodys(Absent { address, sa, count }: &Absent) -> String {
     )
 }
 
+/// Addresses of which it is remembered whether they are this host's.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// The addresses of this host, asked for one by one and remembered until something changes.
+#[derive(Debug)]
+pub(super) struct KnownAddresses {
+    host: HostAddresses,
+    /// None where nothing is remembered, as nobody would tell of changes.
+    watch: Option<AddressWatch>,
+    known: HashMap<IpAddr, bool>,
+}
+
+impl KnownAddresses {
+    pub(super) fn new(site: &Site) -> Self {
+        // Ahead of all looks.
+        let watch = AddressWatch::open(PROTOCOL);
+        let watch = watch.inspect_err(|error| {
+            tracing::warn!("changes of this host's addresses are not told: {error}");
+        });
+        Self { host: HostAddresses::new(site), watch: watch.ok(), known: HashMap::new() }
+    }
+
+    /// As [`HostAddresses::has`].
+    pub(super) fn has(&mut self, address: IpAddr) -> bool {
+        let is_old = self.watch.as_mut().is_none_or(AddressWatch::has_news);
+        if is_old || self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        *self.known.entry(address).or_insert_with(|| self.host.has(address))
+    }
+}
+
 /// The addresses of this host.
 #[derive(Debug)]
 pub(super) struct HostAddresses {
     /// Of the wire side, which may be in a VRF.
     interface: Option<String>,
     network: Option<Mutex<Network>>,
+    probe: Mutex<Probe>,
 }
 
 impl HostAddresses {
@@ -118,17 +152,23 @@ impl HostAddresses {
         let network = Network::open().map(Mutex::new);
         let network = network
             .inspect_err(|error| tracing::warn!("cannot read the addresses of this host: {error}"));
-        Self { interface: site.wire.interface.clone(), network: network.ok() }
+        let (interface, probe) = (site.wire.interface.clone(), Mutex::default());
+        Self { interface, network: network.ok(), probe }
     }
 
     /// True if packets to an address are for this host.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         !address.is_unspecified()
-            && may_be_bound(self.interface.as_deref(), address)
+            && self.may_be_bound(address)
             && self.network.as_ref().is_none_or(|network| {
                 let mut network = network.lock().unwrap_or_else(PoisonError::into_inner);
                 answers_for(&mut network, address)
             })
+    }
+
+    fn may_be_bound(&self, address: IpAddr) -> bool {
+        let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        may_be_bound(&mut probe, self.interface.as_deref(), address)
     }
 }
 
@@ -196,24 +236,41 @@ fn missing(site: &Site, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, Arc<st
 }
 
 fn is_here(site: &Site, address: IpAddr) -> bool {
-    may_be_bound(site.wire.interface.as_deref(), address)
+    may_be_bound(&mut Probe::default(), site.wire.interface.as_deref(), address)
 }
 
-fn may_be_bound(interface: Option<&str>, address: IpAddr) -> bool {
-    let Err(error) = bind(address, None) else { return true };
+fn may_be_bound(probe: &mut Probe, interface: Option<&str>, address: IpAddr) -> bool {
+    let Err(error) = probe.bind(address) else { return true };
     // Anything else that goes wrong says nothing about the address.
     if error.kind() != io::ErrorKind::AddrNotAvailable {
         return true;
     }
     // In a VRF, only sockets on its interfaces can have its addresses.
-    interface.is_some_and(|wire| bind(address, Some(wire)).is_ok())
+    interface.is_some_and(|wire| bind_on(wire, address).is_ok())
 }
 
-fn bind(address: IpAddr, interface: Option<&str>) -> io::Result<()> {
-    let address = SocketAddr::new(address, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-    if let Some(interface) = interface {
-        socket.bind_device(Some(interface.as_bytes()))?;
+/// Sockets that could not be bound, to be tried again, for both IP versions: most addresses that are asked for are peers'.
+#[derive(Debug, Default)]
+struct Probe([Option<Socket>; 2]);
+
+impl Probe {
+    fn bind(&mut self, address: IpAddr) -> io::Result<()> {
+        let [v4, v6] = &mut self.0;
+        let place = if address.is_ipv4() { v4 } else { v6 };
+        let socket = place.take().map_or_else(|| new_socket(address), Ok)?;
+        let outcome = socket.bind(&SocketAddr::new(address, 0).into());
+        let is_unchanged = |error: &io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+        *place = Some(socket).filter(|_| outcome.as_ref().is_err_and(is_unchanged));
+        outcome
     }
-    socket.bind(&address.into())
+}
+
+fn bind_on(interface: &str, address: IpAddr) -> io::Result<()> {
+    let socket = new_socket(address)?;
+    socket.bind_device(Some(interface.as_bytes()))?;
+    socket.bind(&SocketAddr::new(address, 0).into())
+}
+
+fn new_socket(address: IpAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(SocketAddr::new(address, 0)), Type::DGRAM, None)
 }

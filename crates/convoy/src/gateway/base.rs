@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use convoy_control::lease::{LeaseEvent, Machine};
@@ -23,6 +23,7 @@ use convoy_runtime::{
 };
 
 use super::devices;
+use super::worker_wait::WorkerWait;
 use crate::exit::Stop;
 
 /// Frames for each worker: some full bursts on every port, and what its ports keep.
@@ -36,14 +37,8 @@ const LEAST_PACKET: u16 = 2048;
 /// Longest time of a stop before packets under way are given up.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// Longest time until workers see a new snapshot; a burst takes microseconds.
-const WORKERS_LIMIT: Duration = Duration::from_secs(2);
 /// Nanoseconds after which a device made of software is back that was removed.
 const MODEL_ABSENT_NS: u64 = 1_000_000_000;
-/// Time of looks without a pause: a worker that sleeps is awake by then.
-const WORKERS_SOON: Duration = Duration::from_micros(100);
-/// Pause between two looks afterwards.
-const WORKERS_LOOK: Duration = Duration::from_micros(20);
 /// Longest time until workers say what they have counted; one that is stuck must not hold up who asks.
 const ANSWERS: Duration = Duration::from_millis(500);
 
@@ -79,6 +74,7 @@ pub struct HostMedium {
 pub struct Core {
     state: State,
     runtime: Runtime,
+    worker_wait: WorkerWait,
 }
 
 /// State of a gateway before it has workers.
@@ -220,7 +216,10 @@ impl Prepared {
         };
         let published = self.state.published();
         match Runtime::start(&self.surroundings, &threads, ports, published, alarm) {
-            Ok(runtime) => Ok(Core { state: self.state, runtime }),
+            Ok(runtime) => {
+                let worker_wait = WorkerWait::new(runtime.stats().to_vec(), runtime.waker());
+                Ok(Core { state: self.state, runtime, worker_wait })
+            }
             Err(error) => {
                 self.abandon();
                 Err(error.into())
@@ -406,38 +405,16 @@ impl Core {
         Ok(changed)
     }
 
-    /// Waits until every worker sees the snapshot of this generation or a later one, and nothing that met
-    /// an older one is under way. Says whether that came to pass in time.
+    /// As [`WorkerWait::wait`].
     #[must_use]
     pub fn wait_for_workers(&self, generation: u64) -> bool {
-        self.workers_wait()(generation)
+        self.worker_wait.wait(generation)
     }
 
-    /// Does what [`Self::wait_for_workers`] does, from wherever it is given to.
-    pub fn workers_wait(&self) -> impl Fn(u64) -> bool + Send + Sync + 'static {
-        let (stats, wake) = (self.stats().to_vec(), self.runtime.waker());
-        move |generation| {
-            let is_seen = || stats.iter().all(|stats| stats.has_seen(generation));
-            // Those that rest count before they are woken. They are woken all the same: packets that wait for the change
-            // go out at once, and what is not used any more is freed.
-            let is_done = is_seen();
-            wake();
-            if is_done {
-                return true;
-            }
-            let begin = Instant::now();
-            while !is_seen() {
-                if begin.elapsed() > WORKERS_LIMIT {
-                    return false;
-                }
-                if begin.elapsed() < WORKERS_SOON {
-                    std::thread::yield_now();
-                } else {
-                    std::thread::sleep(WORKERS_LOOK);
-                }
-            }
-            true
-        }
+    /// The workers, to be waited for.
+    #[must_use]
+    pub fn worker_wait(&self) -> &WorkerWait {
+        &self.worker_wait
     }
 
     /// Ends the workers when all that had arrived has gone through, then writes down exactly which

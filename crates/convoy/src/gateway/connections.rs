@@ -126,7 +126,7 @@ impl Lookout {
                 "changes of the packet filter are seen once a second, not at once: {refusal}"
             );
         };
-        let monitor = Monitor::open().inspect_err(told).ok();
+        let monitor = Monitor::open(own_port).inspect_err(told).ok();
         Self {
             connections,
             config,

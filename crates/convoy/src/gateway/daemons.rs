@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -21,7 +22,7 @@ use convoy_ipsec::snapshot::Writer;
 use convoy_runtime::{WireId, WirePlace, WirePort, Wiring, WiringError, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
-use super::addresses::HostAddresses;
+use super::addresses::KnownAddresses;
 use super::base::Core;
 use super::helper::Helper;
 use super::interfaces::{self, Interfaces};
@@ -161,7 +162,7 @@ impl Daemons {
         let before = self.kernel.generation();
         let carried = self.kernel.execute(core.writer(), client, request, to, moment())?;
         let generation = self.kernel.generation();
-        if generation != before && !core.wait_for_workers(generation) {
+        if generation != before && !core.worker_wait().wait_and_wake_late(generation) {
             tracing::error!(
                 "workers have not taken over a change by {} in time: a worker may be stuck",
                 client.command
@@ -473,19 +474,20 @@ fn refusal(error: IoError) -> Refusal {
 /// The network namespace of the calling thread.
 #[derive(Debug)]
 struct ThisHost {
-    addresses: HostAddresses,
+    addresses: Mutex<KnownAddresses>,
     paths: Paths,
 }
 
 impl ThisHost {
     fn of(site: &Site, room: u16) -> Self {
-        Self { addresses: HostAddresses::new(site), paths: Paths::of(site, room) }
+        let addresses = Mutex::new(KnownAddresses::new(site));
+        Self { addresses, paths: Paths::of(site, room) }
     }
 }
 
 impl Host for ThisHost {
     fn is_local(&self, address: IpAddr) -> bool {
-        self.addresses.has(address)
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).has(address)
     }
 
     fn mtu_between(&self, source: IpAddr, destination: IpAddr) -> Option<u16> {

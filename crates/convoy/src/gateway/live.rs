@@ -33,6 +33,7 @@ use zeroize::Zeroizing;
 
 use super::connections::Lookout;
 use super::daemons::{AppliedRequest, moment};
+use super::worker_wait::WorkerWait;
 use super::{EngineTold, Gateway, load};
 use crate::exit::describe;
 use crate::privileges::{self, Limits};
@@ -56,9 +57,8 @@ pub struct Live {
     cpu: Cpu,
     /// Brings the workers' counters up to date. Not under the lock: it waits for them.
     update_stats: Box<dyn Fn() + Send + Sync>,
-    /// Waits until every worker sees a snapshot; false where one does not in time. Not under the lock either: status and
-    /// metrics answer meanwhile.
-    wait_for_workers: Box<dyn Fn(u64) -> bool + Send + Sync>,
+    /// Workers that are to see a snapshot. Not waited for under the lock either: status and metrics answer meanwhile.
+    worker_wait: WorkerWait,
     /// Called when a client wants the gateway to end.
     stop: Box<dyn Fn() + Send + Sync>,
     /// Channel at which IKE daemons listen.
@@ -105,7 +105,7 @@ impl Live {
     ) -> Arc<Self> {
         let exempt = gateway.core().state().site().marks.exempt;
         let update_stats = Box::new(gateway.stats_updater());
-        let wait_for_workers = Box::new(gateway.core().workers_wait());
+        let worker_wait = gateway.core().worker_wait().clone();
         let mut sampler = Sampler::default();
         let attached = Attached::default();
         let last = Arc::new(status(&gateway, &cpu, &mut sampler, &attached, None));
@@ -127,7 +127,7 @@ impl Live {
             last_known,
             cpu,
             update_stats,
-            wait_for_workers,
+            worker_wait,
             stop,
             multicast,
             exempt,
@@ -497,13 +497,21 @@ impl xfrm::Service for Live {
         let applied =
             self.gateway_for_daemons(|gateway| gateway.serve_daemon(client, request, to))?;
         let AppliedRequest { answer, generation } = applied;
-        if generation.is_some_and(|generation| !(self.wait_for_workers)(generation)) {
+        if generation.is_some_and(|generation| !self.worker_wait.wait_and_wake_late(generation)) {
             tracing::error!(
                 "workers have not taken over a change by {} in time: a worker may be stuck",
                 client.command
             );
         }
         Ok(answer)
+    }
+
+    fn unsettled(&self) -> Option<Instant> {
+        self.worker_wait.wake_late_at()
+    }
+
+    fn settle(&self) {
+        self.worker_wait.wake_late();
     }
 
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {

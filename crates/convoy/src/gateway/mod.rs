@@ -31,6 +31,7 @@ mod tun_state;
 mod unusable;
 mod verdicts;
 mod width;
+mod worker_wait;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -100,6 +100,11 @@ impl Acquire {
         }
     }
 
+    /// True if packets wait.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Lets a packet wait that came at `since`, and asks for its SA unless that was done lately.
     pub(super) fn hold(
         &mut self,

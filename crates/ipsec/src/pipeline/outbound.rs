@@ -409,6 +409,12 @@ impl<O: Observer> Outbound<O> {
         &mut self.observer
     }
 
+    /// True if packets wait for an SA: the next snapshot may bring it.
+    #[must_use]
+    pub fn waits_for_sas(&self) -> bool {
+        self.acquire.is_waited_for()
+    }
+
     /// Packets taken in and not yet given out. Those that wait for an SA, and fragments that wait
     /// for others, are not counted: what they wait for may never come.
     #[must_use]

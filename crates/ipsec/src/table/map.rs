@@ -7,8 +7,13 @@ use convoy_crypto::prefetch_read;
 
 use super::hash::Seed;
 
-/// Shards of a table that outgrew its first one.
-const SHARDS: usize = 256;
+/// Racks of a table that outgrew its first shard, and shards of each. A change copies both lists, and one shard.
+const RACKS: usize = 1 << RACK_BITS;
+const RACK_BITS: u32 = 5;
+const SHARDS: usize = 1 << SHARD_BITS;
+const SHARD_BITS: u32 = 4;
+/// Places of the smallest shard that has entries.
+const LEAST_PLACES: usize = 4;
 /// Entries with which a table leaves its first shard.
 const SPLIT_AT: usize = 512;
 /// The tag of a place without an entry.
@@ -22,15 +27,17 @@ pub(crate) trait Key: Copy + Eq {
 
 /// A hash table whose clones share what none of them has changed.
 ///
-/// Open addressing in shards of a few hundred entries. Each place has a 16-bit tag apart from the
+/// Open addressing in shards, of about two hundred entries where the table has 100,000. Each place has a 16-bit tag apart from the
 /// entry, so that a look-up that fails almost never touches an entry, and one that succeeds touches
 /// one. Keys come from control; packets only look up.
 pub(crate) struct PagedMap<K, V> {
-    /// One shard, or [`SHARDS`] of them.
-    shards: Arc<[Shard<K, V>]>,
+    /// One rack with one shard, or all of them.
+    racks: Arc<[Rack<K, V>]>,
     seed: Seed,
     len: usize,
 }
+
+type Rack<K, V> = Arc<[Shard<K, V>]>;
 
 struct Shard<K, V> {
     tags: Arc<[u16]>,
@@ -40,7 +47,7 @@ struct Shard<K, V> {
 
 impl<K, V> Clone for PagedMap<K, V> {
     fn clone(&self) -> Self {
-        Self { shards: self.shards.clone(), ..*self }
+        Self { racks: self.racks.clone(), ..*self }
     }
 }
 
@@ -58,7 +65,8 @@ impl<K, V> Default for Shard<K, V> {
 
 impl<K, V> Default for PagedMap<K, V> {
     fn default() -> Self {
-        Self { shards: Arc::new([Shard::default()]), seed: Seed::of_process(), len: 0 }
+        let rack: Rack<K, V> = Arc::new([Shard::default()]);
+        Self { racks: Arc::new([rack]), seed: Seed::of_process(), len: 0 }
     }
 }
 
@@ -68,10 +76,10 @@ impl<K, V> fmt::Debug for PagedMap<K, V> {
     }
 }
 
-// Which bits of a hash say what: the top eight the shard, the sixteen below the tag, the low half the
-// place in the shard.
+// Which bits of a hash say what: the highest five the rack, the four below the shard, the lowest sixteen of the high half
+// the tag, the low half the place in the shard.
 const fn tag_of(hash: u64) -> u16 {
-    let tag = (hash >> 40) as u16;
+    let tag = (hash >> 32) as u16;
     if tag == EMPTY { 1 } else { tag }
 }
 
@@ -89,10 +97,10 @@ const fn after(at: usize, places: usize) -> usize {
     if at + 1 == places { 0 } else { at + 1 }
 }
 
-/// The next larger size: 8, 12, 16, 24, 32 …
+/// The next larger size: 4, 6, 8, 12, 16, 24, 32 …
 const fn grown(places: usize) -> usize {
     match places {
-        0 => 8,
+        0 => LEAST_PLACES,
         _ if places.is_power_of_two() => places / 2 * 3,
         _ => places / 3 * 4,
     }
@@ -120,7 +128,7 @@ impl<K: Key, V> PagedMap<K, V> {
     /// The value of a key whose hash is known.
     #[inline]
     pub(crate) fn get_hashed(&self, hash: u64, key: &K) -> Option<&V> {
-        let shard = self.shards.get(self.shard_of(hash))?;
+        let shard = self.shard(hash)?;
         let places = shard.tags.len();
         let (tag, mut at) = (tag_of(hash), Shard::<K, V>::home(hash, places));
         // There is always an empty place, which ends the walk.
@@ -142,7 +150,7 @@ impl<K: Key, V> PagedMap<K, V> {
     /// Starts loading the tags that a look-up will read.
     #[inline]
     pub(crate) fn prefetch_tags(&self, hash: u64) {
-        if let Some(shard) = self.shards.get(self.shard_of(hash))
+        if let Some(shard) = self.shard(hash)
             && let Some(tag) = shard.tags.get(Shard::<K, V>::home(hash, shard.tags.len()))
         {
             prefetch_read(tag);
@@ -153,7 +161,7 @@ impl<K: Key, V> PagedMap<K, V> {
     /// certain, `true` almost.
     #[inline]
     pub(crate) fn prefetch_entry(&self, hash: u64) -> bool {
-        let Some(shard) = self.shards.get(self.shard_of(hash)) else { return false };
+        let Some(shard) = self.shard(hash) else { return false };
         let places = shard.tags.len();
         let (tag, mut at) = (tag_of(hash), Shard::<K, V>::home(hash, places));
         loop {
@@ -168,12 +176,30 @@ impl<K: Key, V> PagedMap<K, V> {
 
     /// All entries, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(K, V)> {
-        self.shards.iter().flat_map(|shard| shard.slots.iter().flatten())
+        let shards = self.racks.iter().flat_map(|rack| rack.iter());
+        shards.flat_map(|shard| shard.slots.iter().flatten())
     }
 
     #[inline]
-    fn shard_of(&self, hash: u64) -> usize {
-        if self.shards.len() == 1 { 0 } else { (hash >> 56) as usize }
+    fn is_narrow(&self) -> bool {
+        self.racks.len() == 1
+    }
+
+    /// Positions of the rack that a hash is in, and of the shard in it.
+    #[inline]
+    fn place_of(&self, hash: u64) -> (usize, usize) {
+        if self.is_narrow() {
+            return (0, 0);
+        }
+        let rack = hash >> (u64::BITS - RACK_BITS);
+        let shard = hash >> (u64::BITS - RACK_BITS - SHARD_BITS) & (SHARDS as u64 - 1);
+        (rack as usize, shard as usize)
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> Option<&Shard<K, V>> {
+        let (rack, shard) = self.place_of(hash);
+        self.racks.get(rack)?.get(shard)
     }
 }
 
@@ -183,12 +209,11 @@ impl<K: Key, V: Clone> PagedMap<K, V> {
         if let Some(place) = self.get_mut(&key) {
             return Some(core::mem::replace(place, value));
         }
-        if self.shards.len() == 1 && self.len >= SPLIT_AT {
+        if self.is_narrow() && self.len >= SPLIT_AT {
             self.split();
         }
-        let hash = self.hash(&key);
-        let (at, seed) = (self.shard_of(hash), self.seed);
-        let shard = Arc::make_mut(&mut self.shards).get_mut(at)?;
+        let (hash, seed) = (self.hash(&key), self.seed);
+        let shard = self.shard_mut(hash)?;
         if (shard.used + 1) * 4 > shard.tags.len() * 3 {
             shard.resize(grown(shard.tags.len()), seed);
         }
@@ -199,36 +224,44 @@ impl<K: Key, V: Clone> PagedMap<K, V> {
 
     /// The value of a key, to be changed.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let (shard, at) = self.find(key)?;
-        let shard = Arc::make_mut(&mut self.shards).get_mut(shard)?;
+        let (hash, at) = self.find(key)?;
+        let shard = self.shard_mut(hash)?;
         let (_, value) = Arc::make_mut(&mut shard.slots).get_mut(at)?.as_mut()?;
         Some(value)
     }
 
     /// Takes a key and its value out.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        let (shard, at) = self.find(key)?;
+        let (hash, at) = self.find(key)?;
         let seed = self.seed;
-        let shard = Arc::make_mut(&mut self.shards).get_mut(shard)?;
+        let shard = self.shard_mut(hash)?;
         let value = shard.take(at, seed)?;
-        self.len -= 1;
-        if shard.tags.len() > 8 && shard.used * 4 < shard.tags.len() {
-            shard.resize((shard.tags.len() / 2).max(8), seed);
+        if shard.used == 0 {
+            *shard = Shard::default();
+        } else if shard.tags.len() > LEAST_PLACES && shard.used * 4 < shard.tags.len() {
+            shard.resize((shard.tags.len() / 2).max(LEAST_PLACES), seed);
         }
+        self.len -= 1;
         Some(value)
     }
 
-    /// Shard and place of a key.
-    fn find(&self, key: &K) -> Option<(usize, usize)> {
+    /// The shard that a hash is in, to be changed.
+    fn shard_mut(&mut self, hash: u64) -> Option<&mut Shard<K, V>> {
+        let (rack, shard) = self.place_of(hash);
+        let rack = Arc::make_mut(&mut self.racks).get_mut(rack)?;
+        Arc::make_mut(rack).get_mut(shard)
+    }
+
+    /// The hash of a key, and its place in its shard.
+    fn find(&self, key: &K) -> Option<(u64, usize)> {
         let hash = self.hash(key);
-        let number = self.shard_of(hash);
-        let shard = self.shards.get(number)?;
+        let shard = self.shard(hash)?;
         let places = shard.tags.len();
         let mut at = Shard::<K, V>::home(hash, places);
         loop {
             match shard.slots.get(at)? {
                 None => return None,
-                Some((other, _)) if other == key => return Some((number, at)),
+                Some((other, _)) if other == key => return Some((hash, at)),
                 Some(_) => at = after(at, places),
             }
         }
@@ -236,7 +269,8 @@ impl<K: Key, V: Clone> PagedMap<K, V> {
 
     /// Spreads the only shard over many.
     fn split(&mut self) {
-        let mut wide = Self { shards: (0..SHARDS).map(|_| Shard::default()).collect(), ..*self };
+        let rack = || (0..SHARDS).map(|_| Shard::default()).collect();
+        let mut wide = Self { racks: (0..RACKS).map(|_| rack()).collect(), ..*self };
         wide.len = 0;
         for (key, value) in self.iter() {
             wide.insert(*key, value.clone());
@@ -347,7 +381,8 @@ mod tests {
         let mut table = PagedMap::default();
         (0..u16::MAX).for_each(|n| assert_eq!(table.insert(Clash(n), n), None));
         (0..u16::MAX).for_each(|n| assert_eq!(table.remove(&Clash(n)), Some(n)));
-        let places: usize = table.shards.iter().map(|shard| shard.tags.len()).sum();
-        assert!(table.len() == 0 && places <= SHARDS * 8, "{places}");
+        let shards = table.racks.iter().flat_map(|rack| rack.iter());
+        let places: usize = shards.map(|shard| shard.tags.len()).sum();
+        assert!(table.len() == 0 && places == 0, "{places}");
     }
 }

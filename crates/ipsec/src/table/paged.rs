@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-/// Slots of a page, and pages of a branch.
-const FANOUT: usize = 64;
+/// Slots of a page, pages of a twig, and twigs of a branch.
+const FANOUT: usize = 16;
 const BITS: u32 = FANOUT.ilog2();
 
 /// Slots of a direction in a snapshot of SAs; policies of a database.
 pub const MAX_SLOTS: u32 = 1 << 20;
 
 type Page<T> = [Option<T>; FANOUT];
-type Branch<T> = [Option<Arc<Page<T>>>; FANOUT];
+type Twig<T> = [Option<Arc<Page<T>>>; FANOUT];
+type Branch<T> = [Option<Arc<Twig<T>>>; FANOUT];
 
-/// Slots with values, in pages of 64 that clones share until one of them changes a page.
+/// Slots with values, in pages of 16 that clones share until one of them changes a page.
 ///
-/// A look-up follows three pointers, of which those of 100,000 slots' branches fill 13 KiB and so
-/// stay in the cache. A change copies one page, one branch, the list of branches, and a bit for each slot.
+/// A look-up follows four pointers. A change copies one page, one twig, one branch, the list of branches, of 4,096 slots
+/// each, and a bit for each slot. A copy counts in everything that it points to, which lies apart: so pages are small.
 #[derive(Debug)]
 pub(crate) struct PagedTable<T> {
     root: Arc<Vec<Option<Arc<Branch<T>>>>>,
@@ -36,11 +37,12 @@ impl<T> Clone for PagedTable<T> {
     }
 }
 
-/// Position of a slot: branch, page, place.
+/// Position of a slot: branch, twig, page, place.
 #[inline]
-const fn split(slot: u32) -> (usize, usize, usize) {
+fn split(slot: u32) -> (usize, usize, usize, usize) {
     let low = FANOUT as u32 - 1;
-    ((slot >> (2 * BITS)) as usize, (slot >> BITS & low) as usize, (slot & low) as usize)
+    let at = |level: u32| slot >> (level * BITS);
+    (at(3) as usize, (at(2) & low) as usize, (at(1) & low) as usize, (slot & low) as usize)
 }
 
 impl<T> PagedTable<T> {
@@ -52,8 +54,8 @@ impl<T> PagedTable<T> {
     /// The value in a slot.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> Option<&T> {
-        let (branch, page, place) = split(slot);
-        self.root.get(branch)?.as_ref()?[page].as_ref()?[place].as_ref()
+        let (branch, twig, page, place) = split(slot);
+        self.root.get(branch)?.as_ref()?[twig].as_ref()?[page].as_ref()?[place].as_ref()
     }
 
     /// Slots without a value, lowest first.
@@ -78,14 +80,10 @@ impl<T> PagedTable<T> {
 
     /// All values with their slots, lowest slot first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let branches = self.root.iter().enumerate();
-        branches.flat_map(|(b, branch)| {
-            let pages = branch.iter().flat_map(|pages| pages.iter().enumerate());
-            pages.flat_map(move |(p, page)| {
-                let values = page.iter().flat_map(|values| values.iter().enumerate());
-                values.filter_map(move |(v, value)| Some((number(b, p, v), value.as_ref()?)))
-            })
-        })
+        let twigs = numbered(0, self.root.iter().map(Option::as_ref));
+        let pages = twigs.flat_map(|(b, twigs)| numbered(b, twigs.iter().map(Option::as_ref)));
+        let values = pages.flat_map(|(t, pages)| numbered(t, pages.iter().map(Option::as_ref)));
+        values.flat_map(|(p, values)| numbered(p, values.iter().map(Option::as_ref)))
     }
 
     /// Shows every slot that may differ from `old`, with its value then and now. Pages that both
@@ -98,29 +96,55 @@ impl<T> PagedTable<T> {
         for b in 0..self.root.len().max(old.root.len()) {
             let branch = |table: &'a Self| table.root.get(b).and_then(Option::as_ref);
             let (then, now) = (branch(old), branch(self));
-            if same(then, now) {
-                continue;
-            }
-            for p in 0..FANOUT {
-                let page = |branch: Option<&'a Arc<Branch<T>>>| branch.and_then(|b| b[p].as_ref());
-                let (then, now) = (page(then), page(now));
-                if same(then, now) {
-                    continue;
-                }
-                for v in 0..FANOUT {
-                    let value = |page: Option<&'a Arc<Page<T>>>| page.and_then(|p| p[v].as_ref());
-                    let (then, now) = (value(then), value(now));
-                    if then.is_some() || now.is_some() {
-                        visit(number(b, p, v), then, now);
+            each_other(b as u32, then, now, |t, then, now| {
+                each_other(t, then, now, |p, then, now| {
+                    if same(then, now) {
+                        return;
                     }
-                }
-            }
+                    for v in 0..FANOUT {
+                        let value = |page: Option<&'a Arc<Page<T>>>| page?[v].as_ref();
+                        let (then, now) = (value(then), value(now));
+                        if then.is_some() || now.is_some() {
+                            visit(number(p, v), then, now);
+                        }
+                    }
+                });
+            });
         }
     }
 }
 
-const fn number(branch: usize, page: usize, place: usize) -> u32 {
-    ((branch * FANOUT + page) * FANOUT + place) as u32
+type Level<T> = [Option<Arc<T>>; FANOUT];
+
+/// Shows the parts of two levels, unless they are one.
+fn each_other<'a, T>(
+    above: u32,
+    then: Option<&'a Arc<Level<T>>>,
+    now: Option<&'a Arc<Level<T>>>,
+    mut visit: impl FnMut(u32, Option<&'a Arc<T>>, Option<&'a Arc<T>>),
+) {
+    if same(then, now) {
+        return;
+    }
+    for at in 0..FANOUT {
+        let part = |level: Option<&'a Arc<Level<T>>>| level?[at].as_ref();
+        visit(number(above, at), part(then), part(now));
+    }
+}
+
+/// The number of a part of something that has this number.
+const fn number(above: u32, at: usize) -> u32 {
+    above << BITS | at as u32
+}
+
+/// The parts that are there, with their numbers.
+fn numbered<'a, T: 'a>(
+    above: u32,
+    parts: impl Iterator<Item = Option<&'a T>>,
+) -> impl Iterator<Item = (u32, &'a T)> {
+    let parts = parts.enumerate();
+    // The first level has no end of its own.
+    parts.filter_map(move |(at, part)| Some(((above << BITS) + at as u32, part?)))
 }
 
 fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
@@ -136,14 +160,16 @@ impl<T: Clone> PagedTable<T> {
     /// replaces.
     pub(crate) fn insert(&mut self, slot: u32, value: T) -> Option<T> {
         debug_assert!(slot < MAX_SLOTS);
-        let (branch, page, place) = split(slot);
+        let (branch, twig, page, place) = split(slot);
         let root = Arc::make_mut(&mut self.root);
         if root.len() <= branch {
             root.resize_with(branch + 1, || None);
         }
         let branch = root[branch].get_or_insert_with(|| Arc::new([const { None }; FANOUT]));
+        let twig =
+            Arc::make_mut(branch)[twig].get_or_insert_with(|| Arc::new([const { None }; FANOUT]));
         let page =
-            Arc::make_mut(branch)[page].get_or_insert_with(|| Arc::new([const { None }; FANOUT]));
+            Arc::make_mut(twig)[page].get_or_insert_with(|| Arc::new([const { None }; FANOUT]));
         let old = Arc::make_mut(page)[place].replace(value);
         if old.is_none() {
             self.len += 1;
@@ -155,16 +181,20 @@ impl<T: Clone> PagedTable<T> {
     /// Empties a slot.
     pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
         self.get(slot)?;
-        let (branch, page, place) = split(slot);
+        let (branch, twig, page, place) = split(slot);
         let entry = Arc::make_mut(&mut self.root).get_mut(branch)?;
-        let pages = Arc::make_mut(entry.as_mut()?);
+        let twigs = Arc::make_mut(entry.as_mut()?);
+        let pages = Arc::make_mut(twigs[twig].as_mut()?);
         let values = Arc::make_mut(pages[page].as_mut()?);
         let old = values[place].take();
         // Empty pages go, so that a table does not grow with the slots it once had.
         if values.iter().all(Option::is_none) {
             pages[page] = None;
             if pages.iter().all(Option::is_none) {
-                *entry = None;
+                twigs[twig] = None;
+                if twigs.iter().all(Option::is_none) {
+                    *entry = None;
+                }
             }
         }
         // It has one: looked at above.

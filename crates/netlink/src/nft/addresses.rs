@@ -1,13 +1,12 @@
 //! Sets of address ranges.
 
 use netlink_packet_netfilter::nftables::{
-    DataAttribute, ListAttribute, MetaKey, NfTablesMessage, SetAttribute, SetElementAttribute,
-    SetElementFlags, SetFlags, SetMessage,
+    MetaKey, NfTablesMessage, SetAttribute, SetElementFlags, SetFlags, SetMessage,
 };
 
 use super::{
     cover::{Cover, Difference, Range},
-    elements::{self, Change, Element, Shown},
+    elements::{self, Change, Element, KEY_MAX, Shown},
     expression::{
         Expression, NETWORK, TRANSPORT, V4, V6, equal, found_in, meta, not_found_in, payload,
     },
@@ -75,23 +74,13 @@ impl AddressSet {
         ranges: impl Iterator<Item = Range>,
         change: Change,
     ) -> Vec<Order> {
-        let mut elements = Vec::new();
-        for (from, to) in ranges {
-            elements.push(self.element(from, SetElementFlags::empty()));
+        let elements = ranges.flat_map(|(from, to)| {
+            let begin = Element { key: self.key(from), is_end: false };
             // The end is the first address behind; there is none behind the last.
-            if to < self.highest() {
-                elements.push(self.element(to.saturating_add(1), SetElementFlags::IntervalEnd));
-            }
-        }
-        elements::orders(table, self.name, elements, change)
-    }
-
-    fn element(self, address: u128, flags: SetElementFlags) -> Element {
-        let mut element = vec![SetElementAttribute::Key(DataAttribute::Value(self.key(address)))];
-        if !flags.is_empty() {
-            element.push(SetElementAttribute::Flags(flags));
-        }
-        ListAttribute::Element(element)
+            let end = Element { key: self.key(to.saturating_add(1)), is_end: true };
+            [begin].into_iter().chain((to < self.highest()).then_some(end))
+        });
+        elements::orders(table, self.name, self.key_len(), elements, change)
     }
 
     /// Addresses that the set holds now; none when there is no such set.
@@ -197,8 +186,9 @@ impl AddressSet {
         if self.is_v4 { u32::MAX as u128 } else { u128::MAX }
     }
 
-    fn key(self, address: u128) -> Vec<u8> {
-        address.to_be_bytes().into_iter().skip(16 - self.key_len()).collect()
+    const fn key(self, address: u128) -> [u8; KEY_MAX] {
+        let behind = u128::BITS - 8 * self.key_len() as u32;
+        (address << behind).to_be_bytes()
     }
 
     fn address(self, key: &[u8]) -> Option<u128> {

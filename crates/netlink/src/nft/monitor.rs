@@ -10,7 +10,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 
 use super::elements::within;
-use crate::Refusal;
+use crate::{Refusal, filter::leave_out_of_port};
 
 /// `NFNLGRP_NFTABLES`.
 const GROUP: u32 = 7;
@@ -63,12 +63,15 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Listens in the calling thread's network namespace.
+    /// Listens in the calling thread's network namespace. Changes that were asked for by the socket with this port may be
+    /// left out: each would wake the listener.
     ///
     /// # Errors
     /// The kernel has no packet filter, or refuses: it takes `CAP_NET_ADMIN`.
-    pub fn open() -> Result<Self, Refusal> {
+    pub fn open(but_by: u32) -> Result<Self, Refusal> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
+        // Without the filter they come along.
+        let _ = leave_out_of_port(&socket, but_by);
         socket.bind(&SocketAddr::new(0, 0))?;
         socket.add_membership(GROUP)?;
         socket.set_non_blocking(true)?;

@@ -28,24 +28,31 @@ const SMALL: usize = 100_000;
 /// One message of a transaction.
 #[derive(Debug)]
 pub struct Order {
-    message: NfTablesMessage,
+    message: Ordered,
     flags: u16,
+}
+
+#[derive(Debug)]
+enum Ordered {
+    Said(NfTablesMessage),
+    /// Written down, with its type.
+    Written(u8, Vec<u8>),
 }
 
 impl Order {
     /// Makes something; it may be there already.
     pub fn make(message: NfTablesMessage) -> Self {
-        Self { message, flags: NLM_F_CREATE }
+        Self { message: Ordered::Said(message), flags: NLM_F_CREATE }
     }
 
     /// Puts something behind all others.
     pub fn append(message: NfTablesMessage) -> Self {
-        Self { message, flags: NLM_F_CREATE | NLM_F_APPEND }
+        Self { message: Ordered::Said(message), flags: NLM_F_CREATE | NLM_F_APPEND }
     }
 
     /// The chain that a rule is put into, if this does so.
     pub fn chain_of_rule(&self) -> Option<&str> {
-        let NfTablesMessage::NewRule(rule) = &self.message else { return None };
+        let Ordered::Said(NfTablesMessage::NewRule(rule)) = &self.message else { return None };
         rule.attributes.iter().find_map(|attribute| match attribute {
             RuleAttribute::Chain(chain) => Some(chain.as_str()),
             _ => None,
@@ -54,7 +61,22 @@ impl Order {
 
     /// Anything else.
     pub fn plain(message: NfTablesMessage) -> Self {
-        Self { message, flags: 0 }
+        Self { message: Ordered::Said(message), flags: 0 }
+    }
+
+    /// A message of this type that is written down from netfilter's header on.
+    pub(super) fn written(kind: u8, bytes: Vec<u8>, makes: bool) -> Self {
+        let flags = if makes { NLM_F_CREATE } else { 0 };
+        Self { message: Ordered::Written(kind, bytes), flags }
+    }
+
+    fn into_message(self) -> Message {
+        match self.message {
+            Ordered::Said(said) => Message::Said(message(said)),
+            Ordered::Written(kind, bytes) => {
+                Message::Received(Answer { kind: SUBSYSTEM << 8 | u16::from(kind), bytes })
+            }
+        }
     }
 }
 
@@ -142,8 +164,8 @@ impl Nft {
         let last = orders.len();
         let mut messages = vec![frame(ControlMessage::BatchBegin)];
         messages.extend(orders.into_iter().map(|order| {
-            let Order { message: order, flags } = order;
-            (Message::Said(message(order)), flags)
+            let flags = order.flags;
+            (order.into_message(), flags)
         }));
         // Refusals come unasked. An acknowledgement of each order would overflow the socket's buffer at some 280.
         if let Some((_, flags)) = messages.last_mut().filter(|_| last > 0) {

@@ -1,8 +1,10 @@
 //! A file in memory, as far as what is kept needs one.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use zeroize::Zeroizing;
@@ -35,6 +37,10 @@ pub(in crate::xfrm) trait Medium: Send + fmt::Debug {
     fn remove(&mut self) -> io::Result<()>;
 }
 
+/// For so long a look holds: as long as the thread that keeps numbers ahead of use rests between two. Whoever takes the
+/// folder away behind a look is noticed by the next one, however soon it comes.
+const HOLDS: Duration = Duration::from_millis(5);
+
 /// A file of a folder.
 #[derive(Debug)]
 pub(super) struct Leaf {
@@ -43,6 +49,8 @@ pub(super) struct Leaf {
     /// The name of a file that is to take its place.
     fresh: &'static str,
     file: File,
+    /// Time of the last look that found it there.
+    looked: Cell<Option<Instant>>,
 }
 
 impl Leaf {
@@ -54,7 +62,16 @@ impl Leaf {
         let file = held.open_or_make(name)?;
         // Left by a process that was killed before it had its name.
         held.remove(fresh)?;
-        Ok(Self { held: held.clone(), name, fresh, file })
+        Ok(Self { held: held.clone(), name, fresh, file, looked: Cell::new(None) })
+    }
+
+    /// As [`Medium::look`], at this moment.
+    fn look_now(&self) -> io::Result<()> {
+        let named = self.held.is_there().and_then(|()| self.held.is_named(self.name, &self.file));
+        named.map_err(|trouble| match trouble {
+            Trouble::Lost(difference) => io::Error::other(Lost(difference)),
+            Trouble::Failed { .. } => io::Error::other(trouble),
+        })
     }
 }
 
@@ -73,11 +90,14 @@ fn wipe(file: &File) -> io::Result<()> {
 
 impl Medium for Leaf {
     fn look(&self) -> io::Result<()> {
-        let named = self.held.is_there().and_then(|()| self.held.is_named(self.name, &self.file));
-        named.map_err(|trouble| match trouble {
-            Trouble::Lost(difference) => io::Error::other(Lost(difference)),
-            Trouble::Failed { .. } => io::Error::other(trouble),
-        })
+        let now = Instant::now();
+        if self.looked.get().is_some_and(|looked| now.duration_since(looked) < HOLDS) {
+            return Ok(());
+        }
+        self.looked.set(None);
+        self.look_now()?;
+        self.looked.set(Some(now));
+        Ok(())
     }
 
     fn read(&mut self) -> io::Result<Zeroizing<Vec<u8>>> {
@@ -110,7 +130,7 @@ impl Medium for Leaf {
 
     fn remove(&mut self) -> io::Result<()> {
         wipe(&self.file)?;
-        self.look()?;
+        self.look_now()?;
         self.held.remove(self.name)
     }
 }

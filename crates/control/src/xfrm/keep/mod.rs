@@ -17,8 +17,8 @@
 //!   it does where a file cannot be mapped;
 //! * `lock`, locked while a gateway runs, as is the folder itself.
 //!
-//! Before it writes, the gateway looks whether folder and files are still those that their path names. If
-//! not, no more numbers are granted: a later life would not find them.
+//! Before it writes, the gateway looks whether folder and files are still those that their path names, unless it did so in the
+//! last 5 ms. If not, no more numbers are granted: a later life would not find them.
 //!
 //! Cells of SAs that went stay, by a keyed hash of their keys, until 2¹⁵ others went (`DEAD_MAX`): a daemon that
 //! moves an SA while the gateway restarts cannot have a number used twice either. A key's cell is

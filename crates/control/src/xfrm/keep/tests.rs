@@ -219,6 +219,8 @@ fn a_folder_that_is_emptied_or_replaced_takes_nothing_more_and_it_is_said() {
         };
         admit().unwrap();
         damage(&path);
+        // The last look holds for some milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(6));
         let error = admit().unwrap_err().to_string();
         assert!(error.contains(text) && error.contains("restart the gateway"), "{error}");
         // The thread that writes numbers finds it by itself, and stays with it.

@@ -33,13 +33,16 @@ impl Kernel {
         is_local: &mut dyn FnMut(IpAddr) -> bool,
     ) -> Course {
         let SaInfo { source, destination, .. } = sa.info;
+        let said = sa.direction.map(direction_of);
+        if said.or_else(|| is_larval.then_some(Direction::Inbound)) == Some(Direction::Inbound) {
+            // Nobody asks for its source.
+            let (direction, source_is_here) = (Direction::Inbound, false);
+            return Course { direction, is_guess: false, source_is_here };
+        }
         let source_is_here = is_local(source);
         let known = |direction| Course { direction, is_guess: false, source_is_here };
-        if let Some(direction) = sa.direction {
-            return known(direction_of(direction));
-        }
-        if is_larval {
-            return known(Direction::Inbound);
+        if let Some(direction) = said {
+            return known(direction);
         }
         match (is_local(destination), source_is_here) {
             (true, false) => return known(Direction::Inbound),

@@ -86,14 +86,9 @@ impl Graves {
         self.bury_lease(key, &what);
     }
 
-    /// The name of an outbound key.
-    pub(super) fn outbound(&self, key: &SaKeyMaterial) -> RecordId {
-        self.hash.record_id(Direction::Outbound, key)
-    }
-
-    /// The name of an inbound key.
-    pub(super) fn inbound(&self, key: &SaKeyMaterial) -> RecordId {
-        self.hash.record_id(Direction::Inbound, key)
+    /// The name of a key of this direction.
+    pub(super) fn name(&self, key: &SaKeyMaterial, direction: Direction) -> RecordId {
+        self.hash.record_id(direction, key)
     }
 
     /// The sequence numbers of a key, behind `sent` and behind all that were ever used. An SA whose cipher makes no
@@ -191,19 +186,36 @@ impl Graves {
     /// may have been a guess.
     pub(super) fn used(&self, key: &SaKeyMaterial) -> Option<Direction> {
         let direction = self.direction(key)?;
-        let floor = self.floors.get(&self.inbound(key)).map(Known::floor);
+        let floor = self.floors.get(&self.name(key, Direction::Inbound)).map(Known::floor);
         let is_guess = direction == Direction::Inbound && floor == Some(SeqNum::default());
         (!is_guess).then_some(direction)
     }
 
     /// Direction of the packets of a key, if it was one alone.
     pub(super) fn direction(&self, key: &SaKeyMaterial) -> Option<Direction> {
-        let sent = self.leases.contains_key(&self.outbound(key));
-        let received = self.floors.contains_key(&self.inbound(key));
-        match (sent, received) {
+        let is_known = |direction| self.is_known(self.name(key, direction), direction);
+        match (is_known(Direction::Outbound), is_known(Direction::Inbound)) {
             (true, false) => Some(Direction::Outbound),
             (false, true) => Some(Direction::Inbound),
             _ => None,
+        }
+    }
+
+    /// True if the packets of a key, which has this `name` in one direction, had the other one alone.
+    pub(super) fn is_other_way_alone(
+        &self,
+        key: &SaKeyMaterial,
+        name: RecordId,
+        direction: Direction,
+    ) -> bool {
+        let other = direction.reversed();
+        !self.is_known(name, direction) && self.is_known(self.name(key, other), other)
+    }
+
+    fn is_known(&self, name: RecordId, direction: Direction) -> bool {
+        match direction {
+            Direction::Outbound => self.leases.contains_key(&name),
+            Direction::Inbound => self.floors.contains_key(&name),
         }
     }
 }
@@ -229,7 +241,7 @@ mod tests {
     #[test]
     fn a_key_that_comes_again_goes_on_behind_all_that_was_used_or_given() {
         let mut graves = Graves::new().unwrap();
-        let key = graves.outbound(&material(1));
+        let key = graves.name(&material(1), Direction::Outbound);
         let lease = graves.raise(key, SeqNum::default(), false).unwrap();
         let mut counter = claim(lease.clone());
         for expected in 1..=5 {
@@ -251,7 +263,7 @@ mod tests {
     #[test]
     fn a_key_without_nonces_may_have_several_sas_with_numbers_of_their_own() {
         let mut graves = Graves::new().unwrap();
-        let key = graves.outbound(&material(1));
+        let key = graves.name(&material(1), Direction::Outbound);
         let [first, second] =
             [7, 3].map(|sent| graves.raise(key, SeqNum::new(sent), true).unwrap());
         assert!(!Arc::ptr_eq(&first, &second));
@@ -295,7 +307,7 @@ mod tests {
     #[test]
     fn a_floor_never_goes_back() {
         let mut graves = Graves::new().unwrap();
-        let key = graves.inbound(&material(1));
+        let key = graves.name(&material(1), Direction::Inbound);
         let (first, second) = (Arc::<SaCounters>::default(), Arc::<SaCounters>::default());
         graves.receive(key);
         graves.receive(key);

@@ -32,7 +32,7 @@ use convoy_xfrm::{Addresses, AllocSpi, Errno, Policy, PolicyInfo, Refusal, Sa, S
 
 use super::Moment;
 use super::transform::key_material;
-use crate::lease::HashKey;
+use crate::lease::{HashKey, RecordId};
 use crate::site::WorkerRule;
 use crate::xfrm::SpiClass;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Numbering, Past};
@@ -245,7 +245,8 @@ impl Plane {
         let material = &checked.keys.material;
         let direction = checked.direction;
         let group = Group::of_sa(sa, direction);
-        self.one_way(material, direction)?;
+        let key = self.graves.name(material, direction);
+        self.one_way(material, key, direction)?;
         let spi = sa.info.spi;
         let slot = match direction {
             Direction::Outbound => draft.free_outbound().next(),
@@ -253,15 +254,11 @@ impl Plane {
         };
         let slot = slot.ok_or_else(|| inconsistent(SnapshotError::Full(MAX_SLOTS)))?;
         // From here on only the key of another SA refuses it.
-        let (key, lease) = match direction {
-            Direction::Outbound => {
-                let key = self.graves.outbound(material);
-                (key, Some(self.graves.raise(key, sent, !counts(material))?))
-            }
+        let lease = match direction {
+            Direction::Outbound => Some(self.graves.raise(key, sent, !counts(material))?),
             Direction::Inbound => {
-                let key = self.graves.inbound(material);
                 counters.floor.raise(received.max(self.graves.receive(key)));
-                (key, None)
+                None
             }
         };
         let ends = Ends::of_sa(sa);
@@ -487,9 +484,13 @@ impl Plane {
 
     /// Refuses a key both ways where nonces are made of sequence numbers: both ends would begin with
     /// the same (RFC 4106 section 3). Ciphers with random IVs do not mind.
-    fn one_way(&self, material: &SaKeyMaterial, direction: Direction) -> Result<(), Refusal> {
-        let has_other = self.graves.direction(material) == Some(direction.reversed());
-        if counts(material) && has_other {
+    fn one_way(
+        &self,
+        material: &SaKeyMaterial,
+        key: RecordId,
+        direction: Direction,
+    ) -> Result<(), Refusal> {
+        if counts(material) && self.graves.is_other_way_alone(material, key, direction) {
             let text = "This key is used in the other direction: nonces would repeat (RFC 4106)";
             return Err(Refusal::new(Errno::EINVAL, text));
         }

@@ -85,6 +85,11 @@ impl Serving {
 
     /// Serves until it is to stop.
     pub(super) fn run(&mut self) {
+        self.serve_all();
+        self.service.settle();
+    }
+
+    fn serve_all(&mut self) {
         let mut events = Vec::with_capacity(64);
         while !self.stop.load(Ordering::Acquire) {
             let patience = self.patience();
@@ -98,6 +103,9 @@ impl Serving {
                 }
             }
             self.listen_again();
+            if self.service.unsettled().is_some_and(|until| until <= Instant::now()) {
+                self.service.settle();
+            }
             let unfinished = std::mem::take(&mut self.unfinished);
             for event in events.drain(..) {
                 match event.data.u64() {
@@ -120,7 +128,8 @@ impl Serving {
         if !self.unfinished.is_empty() {
             return Some(Timespec::default());
         }
-        let left = self.paused?.saturating_duration_since(Instant::now());
+        let until = [self.paused, self.service.unsettled()].into_iter().flatten().min()?;
+        let left = until.saturating_duration_since(Instant::now());
         // Rounded up, so as not to wake just before.
         Timespec::try_from(left.saturating_add(Duration::from_millis(1))).ok()
     }
@@ -233,10 +242,10 @@ impl Serving {
             return self.obey(token, control, incoming);
         }
         self.answer_request(token, &message);
-        if let Some(connection) = self.connections.get_mut(&token) {
-            connection.incoming = incoming.behind();
-        }
-        true
+        let Some(connection) = self.connections.get_mut(&token) else { return false };
+        connection.incoming = incoming.behind();
+        // Who asks waits for the answer first: mostly there is no other datagram yet, and epoll tells of one.
+        connection.incoming.is_some()
     }
 
     /// Ends a connection.
