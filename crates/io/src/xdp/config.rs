@@ -163,15 +163,19 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
         true => Some(IcmpListeners::open(&config.take.what, &config.interface)?),
         false => None,
     };
+    // Frames that come before a worker has the port find room.
+    let mut pool = config.arena.pool();
+    let queues: Vec<_> =
+        sockets.into_iter().map(|socket| Queue::filled(socket, &mut pool)).collect();
     // From here on frames come; the sockets are bound.
-    for (queue, socket) in (0..).zip(&sockets) {
-        sys::set_socket(map.as_fd(), queue, socket.as_fd())
+    for (number, queue) in (0..).zip(&queues) {
+        sys::set_socket(map.as_fd(), number, queue.fd())
             .map_err(IoError::setup("steer frames to an xdp socket"))?;
     }
     let mut shares: Vec<Vec<Queue>> = (0..workers).map(|_| Vec::new()).collect();
-    for (n, socket) in sockets.into_iter().enumerate() {
+    for (n, queue) in queues.into_iter().enumerate() {
         if let Some(share) = shares.get_mut(n % workers) {
-            share.push(Queue::new(socket));
+            share.push(queue);
         }
     }
     let ports = shares.into_iter().map(|queues| {

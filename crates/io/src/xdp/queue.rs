@@ -27,8 +27,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(socket: XdpSocket) -> Self {
-        Self { socket, filled: 0 }
+    /// A queue that can receive at once, as far as there are frames.
+    pub(super) fn filled(socket: XdpSocket, pool: &mut Pool) -> Self {
+        let mut queue = Self { socket, filled: 0 };
+        queue.fill(pool, &mut PortCounters::default());
+        queue.socket.publish();
+        queue
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
