@@ -264,10 +264,10 @@ pub enum Routes {
 pub enum FastPath {
     /// Sockets alone.
     Off,
-    /// Where the host, the interface and the process's rights allow.
+    /// AF_XDP, as far as the host, the interface and the process's rights allow.
     #[default]
     Auto,
-    /// It must be there.
+    /// AF_XDP, or no start.
     Needed,
 }
 

@@ -33,12 +33,11 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         }
         None => None,
     };
-    let wire = section(&mut root, report, "wire", wire);
+    let wire = section(&mut root, report, "wire", wire).map(|wire| beside_sockets(wire, &root));
     let (workers, worker_rules) = workers::read(&mut root, report).unzip();
     let workers = workers.flatten();
     let known = drivers::Known::new();
     let serves_daemons = root.has("xfrm");
-    let wire = wire.map(|wire| if serves_daemons { beside_sockets(wire) } else { wire });
     let crypto = crypto::read(&mut root, report, workers.as_ref(), &known, serves_daemons);
     let capture = root.take("capture").map(|field| {
         let table = field.table(report, "a [capture] section")?;
@@ -309,11 +308,11 @@ fn routes(field: Field<'_>, report: &mut Report<'_>) -> Option<Routes> {
 }
 
 /// Daemons bring SAs of any address and in UDP, and their IKE shares ports: sockets are always there.
-fn beside_sockets(wire: Wire) -> Wire {
-    match wire.backend {
-        Backend::AfXdp => Wire { backend: Backend::Host, fast_path: FastPath::Needed, ..wire },
-        Backend::Host | Backend::AfPacket => wire,
+fn beside_sockets(wire: Wire, root: &Table<'_>) -> Wire {
+    if wire.backend != Backend::AfXdp || !root.has("xfrm") {
+        return wire;
     }
+    Wire { backend: Backend::Host, fast_path: FastPath::Needed, ..wire }
 }
 
 fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {

@@ -59,7 +59,7 @@ enum Wants {
 /// Addresses whose ESP and AH go past the host's network stack.
 #[derive(Clone, Debug)]
 pub(super) enum Served {
-    /// Those that SAs have now.
+    /// The local ones of SAs.
     Sas(Vec<IpAddr>),
     /// All of the host's.
     Host,

@@ -16,7 +16,7 @@ use crate::keep::World;
 
 const NAMED: &str = "[[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 1\n";
 
-/// What a gateway tells, and the descriptor that it hands over.
+/// Message of a gateway, and the descriptor that it hands over.
 fn told(manager: &UnixDatagram) -> (String, Option<OwnedFd>) {
     let mut bytes = [0; 256];
     let mut space = nix::cmsg_space!([RawFd; 4]);
