@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use convoy_control::site::{Association, Backend, BetweenTunnels, Site, Wire};
+use convoy_control::site::{Association, Backend, BetweenTunnels, FastPath, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::udp::{Form, Steering};
 use convoy_io::{Beside, HostAddresses, IoError, Port, SocketOptions, raw, tun, udp};
@@ -332,7 +332,13 @@ pub fn describe_wire(site: &Site) -> Vec<String> {
             vec![format!("packet sockets on interface {interface}")]
         }
         (Backend::AfXdp, Some(interface)) => vec![format!("xdp sockets on interface {interface}")],
-        _ => sockets(site).iter().map(|s| s.describe(site.wire.udp_port)).collect(),
+        _ => {
+            let is_needed = site.wire.fast_path == FastPath::Needed;
+            let interface = site.wire.interface.as_ref().filter(|_| is_needed);
+            let beside = interface
+                .map(|name| format!("xdp sockets on interface {name}, for native ESP and AH"));
+            sockets(site).iter().map(|s| s.describe(site.wire.udp_port)).chain(beside).collect()
+        }
     }
 }
 
