@@ -58,11 +58,16 @@ pub struct Look {
 }
 
 impl Look {
-    /// Looks around in the calling thread's network namespace.
+    /// Looks around in the calling thread's network namespace. If the gateway's sockets are bound to an interface, it is
+    /// `bound_to`.
     ///
     /// # Errors
     /// [`HostError::Netlink`].
-    pub fn around(config: &Config, peers: &[IpAddr]) -> Result<Self, HostError> {
+    pub fn around(
+        config: &Config,
+        peers: &[IpAddr],
+        bound_to: Option<&str>,
+    ) -> Result<Self, HostError> {
         let mut network = Network::open()?;
         let mut rtnl = Rtnl::open().map_err(HostError::Netlink)?;
         let links = network.links()?.into_iter().map(|link| (link.index, link.name));
@@ -96,8 +101,12 @@ impl Look {
             look.rp_filter.insert(name.clone(), own.unwrap_or(0).max(all));
         }
         for peer in peers {
-            let way = network.marked_route_to(*peer, config.mark.value);
+            let way = bound.marked_route_to(*peer, config.mark.value);
             look.peers.push((*peer, way.ok().map(|way| way.link)));
+        let mut bound = Network::open()?;
+        if let Some(interface) = bound_to {
+            bound.bind(interface);
+        }
             let unmarked = network.route_to(*peer, None);
             if unmarked.is_ok_and(|route| route.link == config.tun.as_str()) {
                 look.routed_into_tun.insert(*peer);

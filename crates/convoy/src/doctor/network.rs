@@ -56,7 +56,7 @@ fn unseen(about: &'static str, error: &HostError) -> Check {
 }
 
 fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostError> {
-    let look = Look::around(config, &patient.peers)?;
+    let look = Look::around(config, &patient.peers, patient.wire())?;
     let of_site = patient.site.map(|site| site.protected_networks()).unwrap_or_default();
     let of_site = of_site.iter().filter_map(|net| IpNet::new(net.addr(), net.len()).ok());
     let mut protected = convoy_leak_protection::remote_prefixes(config.clone()).unwrap_or_default();
@@ -186,6 +186,9 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
     let Ok(mut network) = Network::open() else { return Vec::new() };
     let inner = network.link(link).ok().map(|link| link.mtu);
     let ways = patient
+    if let Some(wire) = patient.wire() {
+        network.bind(wire);
+    }
         .peers
         .iter()
         .filter_map(|peer| Some((peer, network.mtu_to(*peer, RouteBy::default()).ok()?)));
@@ -215,8 +218,7 @@ fn shared(patient: &Patient<'_>) -> Option<Check> {
         .iter()
         .filter_map(|peer| Some(network.route_to(*peer, None).ok()?.link_index))
         .collect();
-    let named = patient.site.and_then(|site| site.wire.interface.as_ref());
-    let named = named.and_then(|name| LinkName::new(name.as_str()).ok());
+    let named = patient.wire().and_then(|name| LinkName::new(name).ok());
     ways.extend(named.and_then(|name| Some(network.link(&name).ok()?.index)));
     ways.sort_unstable();
     ways.dedup();
@@ -230,6 +232,9 @@ fn shared(patient: &Patient<'_>) -> Option<Check> {
             format!(
                 "{} of kind macvlan or ipvlan share its device: their packets pass in clear, without this \
                  host's routes and packet filter; protect them where they begin, or put these interfaces on \
+    if let Some(wire) = patient.wire() {
+        network.bind(wire);
+    }
                  another device",
                 found.join(", ")
             ),
