@@ -78,11 +78,21 @@ fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
 
 impl Kernel {
     /// Changes that a request would make to what policies cover, before it is carried out; nothing for one that is not
-    /// about policies.
+    /// about policies. A refusal is logged and counted like one of [`Kernel::execute`].
     ///
     /// # Errors
     /// As the request would be refused because workers cannot do it.
-    pub fn cover_change(&self, request: &Request) -> Result<Option<CoverChange>, Refusal> {
+    pub fn cover_change(
+        &mut self,
+        client: &Client,
+        request: &Request,
+        at: Moment,
+    ) -> Result<Option<CoverChange>, Refusal> {
+        let change = self.change_of(request);
+        change.inspect_err(|refusal| self.note_refused(client, request, refusal, at))
+    }
+
+    fn change_of(&self, request: &Request) -> Result<Option<CoverChange>, Refusal> {
         let change = match request {
             Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
                 self.plane.read(policy)?;
