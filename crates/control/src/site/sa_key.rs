@@ -213,8 +213,9 @@ fn key_from_file(
     let path = path_in(field, report, folder)?;
     match read_key_file(&path.value) {
         Ok(value) => {
-            report.key_files.push(path.value);
-            Some(At { value, place: path.place })
+            let place = path.place.clone();
+            report.key_files.push(path);
+            Some(At { value, place })
         }
         Err(error) => {
             let shown = path.value.display();
