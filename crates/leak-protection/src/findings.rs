@@ -34,6 +34,8 @@ pub struct Lookup {
     pub priority: u32,
     /// The routing table.
     pub table: u32,
+    /// Routes to networks of at most this length in bits do not count (`suppress_prefixlength`).
+    pub suppressed: Option<u8>,
     /// The rule that leads to the TUN interface.
     pub ahead_of: u32,
 }
@@ -81,10 +83,11 @@ impl Look {
             [(Family::V4, AddressFamily::Inet), (Family::V6, AddressFamily::Inet6)]
         {
             let all = rules::lookups(&mut rtnl, number)?.into_iter();
-            look.lookups.extend(all.map(|(priority, table)| Lookup {
+            look.lookups.extend(all.map(|rules::Lookup { priority, table, suppressed }| Lookup {
                 family,
                 priority,
                 table,
+                suppressed,
                 ahead_of,
             }));
             // A family that is switched off does not forward.
@@ -100,19 +103,31 @@ impl Look {
             let own = LinkName::new(name.clone()).map(|link| value(&Scope::Link(link)));
             look.rp_filter.insert(name.clone(), own.unwrap_or(0).max(all));
         }
-        for peer in peers {
-            let way = bound.marked_route_to(*peer, config.mark.value);
-            look.peers.push((*peer, way.ok().map(|way| way.link)));
         let mut bound = Network::open()?;
         if let Some(interface) = bound_to {
             bound.bind(interface);
         }
+        for peer in peers {
+            let way = bound.marked_route_to(*peer, config.mark.value);
+            look.peers.push((*peer, way.ok().map(|way| way.link)));
             let unmarked = network.route_to(*peer, None);
             if unmarked.is_ok_and(|route| route.link == config.tun.as_str()) {
                 look.routed_into_tun.insert(*peer);
             }
         }
         Ok(look)
+    }
+}
+
+impl Look {
+    /// True if a route of the main table leads a network into the TUN interface.
+    fn main_leads_in(&self, config: &Config, network: &IpNet) -> bool {
+        let is_tun = |index: u32| {
+            self.links.get(&index).is_some_and(|link| link == config.tun.as_str())
+        };
+        self.routes.iter().any(|route| {
+            route.table == MAIN && route.to.contains(network) && route.link_index.is_some_and(is_tun)
+        })
     }
 }
 
@@ -255,9 +270,16 @@ fn route_finding(
             && lookup.family == family
             && lookup.priority < lookup.ahead_of
             && entry.table != LOCAL
+            && lookup.suppressed.is_none_or(|longest| entry.to.prefix_len() > longest)
     });
     let route = entry.to;
     let is_by_destination = config.leads == Lead::ByDestination;
+    // Who leads to the main table early leads to the tunnel's route there, which is the longer one.
+    let has_tunnel = || {
+        let network = protected.touching(&route);
+        is_by_destination && network.is_some_and(|network| look.main_leads_in(config, &network))
+    };
+    let before = before.filter(|_| entry.table != MAIN || !has_tunnel());
     match (before, entry.table) {
         (Some(lookup), _) => {
             let network = protected.touching(&route)?;
@@ -334,7 +356,7 @@ mod tests {
     }
 
     fn lookup(family: Family, priority: u32, table: u32) -> Lookup {
-        Lookup { family, priority, table, ahead_of: MAIN_PRIORITY }
+        Lookup { family, priority, table, suppressed: None, ahead_of: MAIN_PRIORITY }
     }
 
     /// A host that is as it should be: 1 is its LAN, 2 the wire, 3 the TUN interface.
@@ -392,6 +414,18 @@ mod tests {
             panic!("{found:?}")
         };
         assert_eq!((rule.priority, rule.table, *route), (99, MAIN, net("0.0.0.0/0")));
+        look.lookups.pop();
+        // As wg-quick does, and many instructions for several uplinks.
+        look.lookups.push(Lookup { suppressed: Some(0), ..lookup(Family::V4, 99, MAIN) });
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]), []);
+        look.routes.push(route("10.0.0.0/8", 2, MAIN));
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]).len(), 1);
+        look.routes.pop();
+        look.lookups.pop();
+        // The main table has the tunnel's route there, which is longer.
+        look.lookups.push(lookup(Family::V4, 99, MAIN));
+        assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
+        assert_eq!(words(&look, &["10.3.0.0/16"]).len(), 1);
         look.lookups.pop();
         look.lookups.push(lookup(Family::V6, 99, MAIN));
         assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
