@@ -48,6 +48,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     checks.extend(interface(patient, &link));
     checks.extend(mtus(patient, &link));
     checks.extend(shared(patient));
+    checks.extend(guarded(patient));
     checks
 }
 
@@ -185,10 +186,10 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
     const ABOUT: &str = "MTU";
     let Ok(mut network) = Network::open() else { return Vec::new() };
     let inner = network.link(link).ok().map(|link| link.mtu);
-    let ways = patient
     if let Some(wire) = patient.wire() {
         network.bind(wire);
     }
+    let ways = patient
         .peers
         .iter()
         .filter_map(|peer| Some((peer, network.mtu_to(*peer, RouteBy::default()).ok()?)));
@@ -210,9 +211,31 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
         .collect()
 }
 
+/// Rules by which the kernel does not forward what a gateway did that runs no more.
+fn guarded(patient: &Patient<'_>) -> Option<Check> {
+    if patient.is_running != Some(false) {
+        return None;
+    }
+    let mut found = Network::open().and_then(|mut network| network.guarded()).ok()?;
+    // Others may be of a gateway that runs.
+    let site = patient.site?;
+    found.retain(|link| *link == site.plain.interface);
+    let link = found.first()?;
+    Some(Check::note(
+        "ip rules",
+        format!(
+            "rule 1 (iif {link} blackhole) keeps the kernel from forwarding what arrives on {link}, because no gateway \
+             answers: start the gateway, or let the packets pass in clear: convoy open SITE.toml"
+        ),
+    ))
+}
+
 /// Interfaces whose packets go out and come in by the wire's device without passing this host.
 fn shared(patient: &Patient<'_>) -> Option<Check> {
     let mut network = Network::open().ok()?;
+    if let Some(wire) = patient.wire() {
+        network.bind(wire);
+    }
     let mut ways: Vec<u32> = patient
         .peers
         .iter()
@@ -232,9 +255,6 @@ fn shared(patient: &Patient<'_>) -> Option<Check> {
             format!(
                 "{} of kind macvlan or ipvlan share its device: their packets pass in clear, without this \
                  host's routes and packet filter; protect them where they begin, or put these interfaces on \
-    if let Some(wire) = patient.wire() {
-        network.bind(wire);
-    }
                  another device",
                 found.join(", ")
             ),
