@@ -122,11 +122,12 @@ impl Look {
 impl Look {
     /// True if a route of the main table leads a network into the TUN interface.
     fn main_leads_in(&self, config: &Config, network: &IpNet) -> bool {
-        let is_tun = |index: u32| {
-            self.links.get(&index).is_some_and(|link| link == config.tun.as_str())
-        };
+        let is_tun =
+            |index: u32| self.links.get(&index).is_some_and(|link| link == config.tun.as_str());
         self.routes.iter().any(|route| {
-            route.table == MAIN && route.to.contains(network) && route.link_index.is_some_and(is_tun)
+            route.table == MAIN
+                && route.to.contains(network)
+                && route.link_index.is_some_and(is_tun)
         })
     }
 }

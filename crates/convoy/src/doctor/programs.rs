@@ -347,7 +347,9 @@ mod tests {
         let found = |maps: &str| {
             fs::write(folder.join("maps"), maps).unwrap();
             let processes = processes(root.path());
-            pairs(&udp_sockets(root.path()), &processes).map(|check| check.found).collect::<Vec<_>>()
+            pairs(&udp_sockets(root.path()), &processes)
+                .map(|check| check.found)
+                .collect::<Vec<_>>()
         };
         let plugin = "7f2-7f3 r-xp 00000000 08:01 2 /usr/lib/ipsec/plugins/libstrongswan-ha.so\n";
         assert!(found(library).is_empty());
