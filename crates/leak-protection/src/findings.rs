@@ -169,6 +169,15 @@ pub enum Finding {
         /// The family.
         family: Family,
     },
+    /// No route leads protected networks into the TUN interface.
+    NoRouteIn {
+        /// The first of them.
+        network: IpNet,
+        /// Number of the others.
+        others: usize,
+        /// The TUN interface.
+        tun: LinkName,
+    },
     /// No route leads to a peer, or only one back into the TUN interface.
     NoRouteToPeer {
         /// The peer.
@@ -215,6 +224,18 @@ impl fmt::Display for Finding {
                      forward packets of other hosts: {key} = 1"
                 )
             }
+            Self::NoRouteIn { network, others, tun } => {
+                let more = match others {
+                    0 => String::new(),
+                    count => format!(" and {count} other protected network(s)"),
+                };
+                write!(
+                    f,
+                    "no route leads {network}{more} into {tun}, so that leak protection drops packets to there; add \
+                     routes with: ip route add … dev {tun} (where they would catch the peer, in a table of their own, \
+                     to which an ip rule leads)"
+                )
+            }
             Self::NoRouteToPeer { peer } => {
                 write!(f, "no route leads to the peer {peer} outside of the tunnels; add one")
             }
@@ -241,6 +262,7 @@ pub fn findings(look: &Look, config: &Config, protected: &[IpNet]) -> Vec<Findin
             found.insert(Finding::ForwardingOff { family });
         }
     }
+    found.extend(no_route_in(look, config, &protected));
     for (peer, link) in &look.peers {
         if link.as_deref().is_none_or(|link| link == config.tun.as_str()) {
             found.insert(Finding::NoRouteToPeer { peer: *peer });
@@ -292,6 +314,21 @@ fn route_finding(
         }
         _ => None,
     }
+}
+
+/// Protected networks to which packets leave by other interfaces, if the TUN interface is there and the host's routes
+/// are to lead into it.
+fn no_route_in(look: &Look, config: &Config, protected: &Protected) -> Option<Finding> {
+    let is_tun = |index: &u32| look.links.get(index).is_some_and(|it| it == config.tun.as_str());
+    let is_led = config.leads == Lead::ByDestination && config.forwarding.is_none();
+    if !is_led || !look.links.keys().any(|index| is_tun(index)) {
+        return None;
+    }
+    let into_tun = look.routes.iter().filter(|route| route.link_index.as_ref().is_some_and(is_tun));
+    let into_tun = Protected(into_tun.map(|route| route.to.trunc()).collect());
+    let mut lost = protected.0.iter().filter(|network| into_tun.touching(network).is_none());
+    let network = *lost.next()?;
+    Some(Finding::NoRouteIn { network, others: lost.count(), tun: config.tun.clone() })
 }
 
 /// Interfaces whose strict filter drops what peers send. A connected network has a route of its own, which is longer than
@@ -370,6 +407,8 @@ mod tests {
                 connected("192.0.2.0/24", 2),
                 route("0.0.0.0/0", 2, MAIN),
                 route("10.2.0.0/16", 3, MAIN),
+                route("192.0.0.0/8", 3, MAIN),
+                route("2001:db8::/32", 3, MAIN),
             ],
             lookups: vec![lookup(Family::V4, 0, LOCAL), lookup(Family::V4, 32766, MAIN)],
             links: links.map(|(index, name)| (index, name.to_owned())).into(),
@@ -426,10 +465,30 @@ mod tests {
         // The main table has the tunnel's route there, which is longer.
         look.lookups.push(lookup(Family::V4, 99, MAIN));
         assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
-        assert_eq!(words(&look, &["10.3.0.0/16"]).len(), 1);
+        let [rule, no_route] = &words(&look, &["10.3.0.0/16"])[..] else { panic!() };
+        assert!(rule.starts_with("ip rule 99") && no_route.starts_with("no route leads"), "{rule}");
         look.lookups.pop();
         look.lookups.push(lookup(Family::V6, 99, MAIN));
         assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
+    }
+
+    #[test]
+    fn protected_networks_without_a_route_are_told_once() {
+        let mut look = good();
+        let [said] = &words(&look, &["10.3.0.0/16", "10.2.0.0/24", "11.0.0.0/8"])[..] else {
+            panic!()
+        };
+        let told = "no route leads 10.3.0.0/16 and 1 other protected network(s) into convoy0";
+        assert!(said.starts_with(told), "{said}");
+        // A table to which rules lead counts, and a default route there leads everything.
+        look.routes.push(route("0.0.0.0/0", 3, 100));
+        assert_eq!(words(&look, &["10.3.0.0/16", "11.0.0.0/8"]), [""; 0]);
+        look.routes.pop();
+        // Marks lead, or there is no interface yet.
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.3.0.0/16")]), []);
+        look.links.remove(&3);
+        look.peers.clear();
+        assert_eq!(words(&look, &["10.3.0.0/16"]), [""; 0]);
     }
 
     #[test]
