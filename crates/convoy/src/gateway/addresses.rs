@@ -165,7 +165,7 @@ pub(super) fn missing_after_a_while(site: &Site) -> Vec<Finding> {
 
 /// SAs at addresses that this host does not have, one for each address.
 #[must_use]
-pub fn missing_addresses(site: &Site) -> Vec<Finding> {
+pub(super) fn missing_addresses(site: &Site) -> Vec<Finding> {
     findings(site, &local_addresses(site))
 }
 

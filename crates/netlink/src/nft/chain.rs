@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use netlink_packet_core::{DefaultNla, Nla as _};
 use netlink_packet_netfilter::nftables::{
     Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions,
     Hook, HookNumber, InetHookNumber, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
