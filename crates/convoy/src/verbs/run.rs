@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use convoy_control::client::{Client, ClientError, Target};
+use convoy_control::protocol::{Answer, Request};
 use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
@@ -60,7 +62,25 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     if args.dry_run {
         return dry_run(&site, args.json);
     }
+    refuse_second(&site)?;
     serve(site, args)
+}
+
+/// Refuses to start a gateway that runs already, before anything is changed.
+fn refuse_second(site: &Site) -> anyhow::Result<()> {
+    let client = Client::find(&Target::Socket(site.control_socket.clone()))?;
+    match client.ask(Request::Status) {
+        Ok(Answer::Status(status)) => anyhow::bail!(
+            "gateway {} runs already (process {}, socket {}): stop that one first, or have it read the changed site \
+             file (convoy reload); another gateway needs another name",
+            status.name,
+            status.pid,
+            site.control_socket.display()
+        ),
+        Err(error @ ClientError::Silent { .. }) => Err(error.into()),
+        // What else is in the place of the socket is found when it is made.
+        _ => Ok(()),
+    }
 }
 
 /// Request to a running gateway, or change of its state.

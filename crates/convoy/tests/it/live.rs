@@ -292,10 +292,22 @@ fn a_second_gateway_on_the_same_state_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let lab = lab();
     let site = Plan::simple().write('a', folder.path());
-    let _a = Gateway::start(&lab.a.gateway, &site);
+    let a = Gateway::start(&lab.a.gateway, &site);
     let mut second = Gateway::launch(&lab.a.gateway, &site);
     assert!(!second.wait_ready());
+    let process = status(&site)["pid"].clone();
+    let said = format!("gateway a runs already (process {process}, ");
+    assert!(second.log().contains(&said), "{}", second.log());
+    drop(second);
+    // Under another name as well.
+    let text = fs::read_to_string(&site).unwrap();
+    let other = folder.path().join("other.toml");
+    fs::write(&other, text.replace("/a.sock\"", "/other.sock\"")).unwrap();
+    fs::set_permissions(&other, fs::metadata(&site).unwrap().permissions()).unwrap();
+    let mut second = Gateway::launch(&lab.a.gateway, &other);
+    assert!(!second.wait_ready());
     assert!(second.log().contains("is in use by process"), "{}", second.log());
+    drop(a);
 }
 
 #[test]
