@@ -321,7 +321,7 @@ fn route_finding(
 fn no_route_in(look: &Look, config: &Config, protected: &Protected) -> Option<Finding> {
     let is_tun = |index: &u32| look.links.get(index).is_some_and(|it| it == config.tun.as_str());
     let is_led = config.leads == Lead::ByDestination && config.forwarding.is_none();
-    if !is_led || !look.links.keys().any(|index| is_tun(index)) {
+    if !is_led || !look.links.keys().any(is_tun) {
         return None;
     }
     let into_tun = look.routes.iter().filter(|route| route.link_index.as_ref().is_some_and(is_tun));
