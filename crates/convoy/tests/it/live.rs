@@ -380,6 +380,13 @@ fn transport_mode_protects_what_the_gateways_say_to_each_other() {
         let counts = status(&sites[0]);
         assert_eq!(answered, 5, "{counts:#}\n{}\n{}", a.log(), b.log());
         assert_eq!(counts["outbound"]["packets"], 5, "{counts:#}");
+        // The way to the peer is asked for each second; the route through the tunnel is none.
+        let until = Instant::now() + crate::common::PATIENCE;
+        while status(&sites[0])["uptime_s"].as_f64().unwrap() < 2.5 {
+            assert!(Instant::now() < until, "{}", a.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(status(&sites[0])["sas"][0]["path_mtu"], 1500, "{}", a.log());
         assert!(a.terminate().success() && b.terminate().success());
     }
 }
