@@ -458,7 +458,7 @@ mod tests {
         // As wg-quick does, and many instructions for several uplinks.
         look.lookups.push(Lookup { suppressed: Some(0), ..lookup(Family::V4, 99, MAIN) });
         assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]), []);
-        look.routes.push(route("10.0.0.0/8", 2, MAIN));
+        look.routes.push(self::route("10.0.0.0/8", 2, MAIN));
         assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]).len(), 1);
         look.routes.pop();
         look.lookups.pop();
