@@ -14,6 +14,8 @@ pub const RUN_FOLDER: &str = "/run/convoy";
 
 /// Time in which a gateway must begin to answer. A reload sets up keys and waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same for what monitoring asks, which gives up after ten seconds itself.
+const WATCHED: Duration = Duration::from_secs(8);
 
 /// Gateway that is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +55,17 @@ pub enum ClientError {
     /// The gateway could not do what it was asked.
     #[error("{0}")]
     Refused(String),
-    /// The gateway answered something else, or nothing in time.
+    /// The gateway did not answer in time.
+    #[error("the gateway at {}{server} does not answer within {} s: it hangs, or is stopped", .path.display(), .patience.as_secs_f32())]
+    Silent {
+        /// Its socket.
+        path: PathBuf,
+        /// Its process and the state of that, in words, if it is to be seen from here.
+        server: String,
+        /// Time that was waited.
+        patience: Duration,
+    },
+    /// The gateway answered something else.
     #[error("the gateway at {} gives no useful answer: {why}", .path.display())]
     Broken {
         /// Its socket.
@@ -75,6 +87,8 @@ impl ClientError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     path: PathBuf,
+    /// Time that an answer may take; `None`: as long as the request may.
+    patience: Option<Duration>,
 }
 
 impl Client {
@@ -97,7 +111,13 @@ impl Client {
             Target::Site(site) => Site::control_socket_of(site)?,
             Target::Only => only(folder)?,
         };
-        Ok(Self { path })
+        Ok(Self { path, patience: None })
+    }
+
+    /// The same, waiting this long for an answer.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 
     /// The socket.
@@ -119,30 +139,50 @@ impl Client {
             io::ErrorKind::PermissionDenied => ClientError::Denied(self.path.clone()),
             _ => broken(convoy_host::describe_io(&error)),
         })?;
-        server_of(&stream, &self.path)?;
-        let line = self
-            .exchange(&mut stream, request)
-            .map_err(|error| broken(convoy_host::describe_io(&error)))?;
+        let server = server_of(&stream, &self.path)?;
+        let patience = self.patience.unwrap_or(match request {
+            Request::Status | Request::Metrics => WATCHED,
+            _ => PATIENCE,
+        });
+        let line =
+            exchange(&mut stream, request, patience).map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent {
+                    path: self.path.clone(),
+                    server: server.map(in_words).unwrap_or_default(),
+                    patience,
+                },
+                _ => broken(convoy_host::describe_io(&error)),
+            })?;
         match serde_json::from_slice(&line) {
             Ok(Answer::Error(why)) => Err(ClientError::Refused(why)),
             Ok(answer) => Ok(answer),
             Err(error) => Err(broken(error.to_string())),
         }
     }
+}
 
-    fn exchange(
-        &self,
-        stream: &mut UnixStream,
-        request: Request,
-    ) -> io::Result<zeroize::Zeroizing<Vec<u8>>> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut line = serde_json::to_vec(&request)?;
-        line.push(b'\n');
-        stream.write_all(&line)?;
-        let mut answer = zeroize::Zeroizing::new(Vec::new());
-        stream.take(MAX_ANSWER as u64).read_to_end(&mut answer)?;
-        Ok(answer)
+fn exchange(
+    stream: &mut UnixStream,
+    request: Request,
+    patience: Duration,
+) -> io::Result<zeroize::Zeroizing<Vec<u8>>> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let mut line = serde_json::to_vec(&request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = zeroize::Zeroizing::new(Vec::new());
+    stream.take(MAX_ANSWER as u64).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// A process and its state, as in `/proc/PID/status`.
+fn in_words(process: i32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    match state {
+        Some(state) => format!(" (process {process}, state {})", state.trim()),
+        None => format!(" (process {process})"),
     }
 }
 

@@ -52,6 +52,8 @@ enum How {
     OwnedAbove,
     /// A link on the way belongs to one of them.
     Link,
+    /// They write to the file that the path leads to.
+    FileWritten,
 }
 
 impl fmt::Display for Open {
@@ -64,6 +66,7 @@ impl fmt::Display for Open {
             How::Above => write!(f, "other users can rename what is in folder {path}")?,
             How::OwnedAbove => write!(f, "another user can rename what is in folder {path}")?,
             How::Link => write!(f, "the link {path} belongs to another user")?,
+            How::FileWritten => write!(f, "other users can write to file {path}")?,
         }
         write!(f, " (owner {owner}, group {group}, mode {mode:04o})")
     }
@@ -84,7 +87,19 @@ impl Open {
                 own.to_owned()
             }
             How::Written | How::Above => format!("chmod go-w {path}, or {own}"),
+            How::FileWritten => format!("chmod go-w {path}"),
             How::Owned | How::OwnedAbove | How::Link => own.to_owned(),
+        }
+    }
+
+    /// Advice of the same kind about a file that is read.
+    #[must_use]
+    pub fn help_for_file(&self) -> String {
+        match self.how {
+            How::FileWritten | How::Above if self.owner == effective_user() => {
+                format!("chmod go-w {}", self.path.display())
+            }
+            _ => "put it into a folder that only the gateway's user can write to, such as /etc/convoy".to_owned(),
         }
     }
 
@@ -110,6 +125,16 @@ pub(crate) fn look(folder: &Path) -> Vec<Open> {
 /// The same of the folders above alone.
 pub(crate) fn look_above(folder: &Path) -> Vec<Open> {
     walk(folder, &Users::read(), false)
+}
+
+/// Finds the first thing by which others than its owner can change a file: its mode, or that of a folder above it.
+pub(crate) fn look_at_file(file: &Path) -> Option<Open> {
+    let found = walk(file, &Users::read(), true).into_iter();
+    let of_file = |open: Open| match open.how {
+        How::Written => Open { how: How::FileWritten, ..open },
+        _ => open,
+    };
+    found.filter(|open| !open.is_doubtful_only()).map(of_file).next()
 }
 
 fn walk(folder: &Path, users: &Users, and_itself: bool) -> Vec<Open> {
@@ -223,7 +248,7 @@ impl Users {
         (!self.is_own(meta.uid())).then_some(How::OwnedAbove)
     }
 
-    /// True if anybody but its owner can write to a folder.
+    /// True if anybody but its owner can write to a folder or a file.
     fn is_written(&self, path: &Path, meta: &Metadata) -> bool {
         let by_group = meta.mode() & OF_GROUP != 0;
         // With a list, the group's bits are the most that anybody on it may do.

@@ -85,11 +85,20 @@ fn is_colour_wanted(no_color: Option<OsString>) -> bool {
     no_color.is_none_or(|value| value.is_empty())
 }
 
-/// Refuses a word that is no level: the filter would take it for the name of a crate, and log nothing else.
+/// Refuses a word that is no level: the filter would take it for the name of a crate, and log nothing else. Refuses
+/// names that no crate of Convoy has, too: no message would have them.
 fn check_levels(filter: &str) -> Result<(), String> {
     for part in filter.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
-        if level.parse::<LevelFilter>().is_err() {
+        let (name, level) = part.rsplit_once('=').unwrap_or(("", part));
+        let of_convoy = ["", "convoy"].contains(&name)
+            || name.starts_with("convoy_")
+            || name.starts_with("convoy::");
+        if !of_convoy {
+            return Err(format!(
+                "\"{name}\" is no crate of Convoy: their names are convoy, convoy_control, convoy_runtime and so on"
+            ));
+        }
+        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
             return Err(format!(
                 "\"{level}\" is no level: use error, warn, info, debug, trace or off, for all or by crate \
                  (info,convoy_control=debug)"
@@ -114,11 +123,13 @@ mod tests {
         for good in ["info", "DEBUG", "off", "info,convoy_control=debug", "warn, convoy_io=trace"] {
             assert_eq!(check_levels(good), Ok(()), "{good}");
         }
-        for bad in ["verbose", "info,convoy_control", "convoy_io=loud"] {
+        for bad in ["verbose", "info,convoy_control", "convoy_io=loud", "convoy_io="] {
             assert!(
                 check_levels(bad).unwrap_err().contains("is no level: use error, warn"),
                 "{bad}"
             );
         }
+        let unknown = check_levels("info,nosuch=debug").unwrap_err();
+        assert!(unknown.starts_with("\"nosuch\" is no crate of Convoy"), "{unknown}");
     }
 }

@@ -22,6 +22,8 @@ const ETHERNET: LinkLayerType = LinkLayerType::Ether;
 #[derive(Debug)]
 pub struct Network {
     pub(crate) rtnl: Rtnl,
+    /// Index of the interface that packets are to leave by.
+    bound: Option<u32>,
 }
 
 /// An interface.
@@ -137,7 +139,14 @@ impl Network {
     /// # Errors
     /// [`HostError::Netlink`] when the process may not open a routing socket.
     pub fn open() -> Result<Self, HostError> {
-        Ok(Self { rtnl: Rtnl::open().map_err(HostError::Netlink)? })
+        Ok(Self { rtnl: Rtnl::open().map_err(HostError::Netlink)?, bound: None })
+    }
+
+    /// Has questions for routes answered as for a socket that is bound to an interface: routes through others do not count.
+    /// While there is no interface of that name, they are answered as for a socket that is not bound.
+    pub fn bind(&mut self, name: &str) {
+        let link = LinkName::new(name).and_then(|name| self.link(&name));
+        self.bound = link.ok().map(|link| link.index);
     }
 
     /// All interfaces, by index.
@@ -243,7 +252,7 @@ impl Network {
     /// # Errors
     /// As [`Network::route_to`]; also when the host would not take it from that interface.
     pub fn route_by(&mut self, to: IpAddr, by: RouteBy) -> Result<RouteTo, HostError> {
-        let mut question = question(to, by);
+        let mut question = question(to, by, self.bound);
         question.header.flags |= RouteFlags::LookupTable;
         let route = self.route(to, question)?;
         let link_index = oif(&route).ok_or_else(|| unreachable(to))?;
@@ -265,7 +274,7 @@ impl Network {
     /// # Errors
     /// As [`Network::route_to`].
     pub fn mtu_to(&mut self, to: IpAddr, by: RouteBy) -> Result<u32, HostError> {
-        let mut asked = question(to, by);
+        let mut asked = question(to, by, self.bound);
         // The entry of the table itself, without what was learned of this destination.
         asked.header.flags |= RouteFlags::FibMatch;
         let route = self.route(to, asked)?;
@@ -324,16 +333,20 @@ fn host_len(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-fn question(to: IpAddr, by: RouteBy) -> RouteMessage {
+/// A question for the route of a packet, from a socket that is bound to an interface if one is given.
+fn question(to: IpAddr, by: RouteBy, bound: Option<u32>) -> RouteMessage {
     let mut question = RouteMessage::default();
     question.header.address_family = family(to);
     question.header.destination_prefix_length = host_len(to);
     question.attributes.push(RouteAttribute::Destination(to.into()));
-    if let Some(from) = by.from {
+    // With a source the kernel takes IPv6 routes through other interfaces, too, if the question comes from no socket.
+    let from = by.from.filter(|from| bound.is_none() || from.is_ipv4());
+    if let Some(from) = from {
         question.header.source_prefix_length = host_len(from);
         question.attributes.push(RouteAttribute::Source(from.into()));
     }
     question.attributes.extend(by.link.map(RouteAttribute::Iif));
+    question.attributes.extend(bound.map(RouteAttribute::Oif));
     question.attributes.extend(by.mark.map(RouteAttribute::Mark));
     question
 }

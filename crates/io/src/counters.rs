@@ -90,6 +90,8 @@ port_counters! {
     tx_not_forwardable: Loss,
     /// Packets not sent because their outer header does not suit the port.
     tx_malformed: Loss,
+    /// Packets not sent because the kernel's packet filter drops them (EPERM).
+    tx_denied: Loss,
     /// Packets not sent because the kernel refused them for another reason (no route, link down).
     tx_error: Loss,
     /// Packets lost on purpose by the fault injector.

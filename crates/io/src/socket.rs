@@ -191,6 +191,8 @@ pub(crate) enum Failure {
     Segments,
     /// Something about the message is impossible: its segments, or its source address.
     Invalid,
+    /// The packet filter drops it.
+    Denied,
     /// Refused for another reason; perhaps one that concerned an earlier packet.
     Refused,
     /// The socket is of no more use.
@@ -219,6 +221,7 @@ impl SendWait {
             (_, Some(libc::ENOBUFS | libc::ENOMEM)) => self.wait(|_| thread::sleep(PAUSE)),
             (_, Some(libc::EMSGSIZE)) => Failure::TooBig,
             (_, Some(libc::EIO)) => Failure::Segments,
+            (_, Some(libc::EPERM)) => Failure::Denied,
             (_, Some(libc::EINVAL)) => Failure::Invalid,
             (_, Some(libc::EBADF | libc::ENOTSOCK | libc::ENODEV)) => Failure::Dead,
             _ => Failure::Refused,

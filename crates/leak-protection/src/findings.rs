@@ -34,6 +34,8 @@ pub struct Lookup {
     pub priority: u32,
     /// The routing table.
     pub table: u32,
+    /// Routes to networks of at most this length in bits do not count (`suppress_prefixlength`).
+    pub suppressed: Option<u8>,
     /// The rule that leads to the TUN interface.
     pub ahead_of: u32,
 }
@@ -58,11 +60,16 @@ pub struct Look {
 }
 
 impl Look {
-    /// Looks around in the calling thread's network namespace.
+    /// Looks around in the calling thread's network namespace. If the gateway's sockets are bound to an interface, it is
+    /// `bound_to`.
     ///
     /// # Errors
     /// [`HostError::Netlink`].
-    pub fn around(config: &Config, peers: &[IpAddr]) -> Result<Self, HostError> {
+    pub fn around(
+        config: &Config,
+        peers: &[IpAddr],
+        bound_to: Option<&str>,
+    ) -> Result<Self, HostError> {
         let mut network = Network::open()?;
         let mut rtnl = Rtnl::open().map_err(HostError::Netlink)?;
         let links = network.links()?.into_iter().map(|link| (link.index, link.name));
@@ -76,10 +83,11 @@ impl Look {
             [(Family::V4, AddressFamily::Inet), (Family::V6, AddressFamily::Inet6)]
         {
             let all = rules::lookups(&mut rtnl, number)?.into_iter();
-            look.lookups.extend(all.map(|(priority, table)| Lookup {
+            look.lookups.extend(all.map(|rules::Lookup { priority, table, suppressed }| Lookup {
                 family,
                 priority,
                 table,
+                suppressed,
                 ahead_of,
             }));
             // A family that is switched off does not forward.
@@ -95,8 +103,12 @@ impl Look {
             let own = LinkName::new(name.clone()).map(|link| value(&Scope::Link(link)));
             look.rp_filter.insert(name.clone(), own.unwrap_or(0).max(all));
         }
+        let mut bound = Network::open()?;
+        if let Some(interface) = bound_to {
+            bound.bind(interface);
+        }
         for peer in peers {
-            let way = network.marked_route_to(*peer, config.mark.value);
+            let way = bound.marked_route_to(*peer, config.mark.value);
             look.peers.push((*peer, way.ok().map(|way| way.link)));
             let unmarked = network.route_to(*peer, None);
             if unmarked.is_ok_and(|route| route.link == config.tun.as_str()) {
@@ -104,6 +116,19 @@ impl Look {
             }
         }
         Ok(look)
+    }
+}
+
+impl Look {
+    /// True if a route of the main table leads a network into the TUN interface.
+    fn main_leads_in(&self, config: &Config, network: &IpNet) -> bool {
+        let is_tun =
+            |index: u32| self.links.get(&index).is_some_and(|link| link == config.tun.as_str());
+        self.routes.iter().any(|route| {
+            route.table == MAIN
+                && route.to.contains(network)
+                && route.link_index.is_some_and(is_tun)
+        })
     }
 }
 
@@ -143,6 +168,15 @@ pub enum Finding {
     ForwardingOff {
         /// The family.
         family: Family,
+    },
+    /// No route leads protected networks into the TUN interface.
+    NoRouteIn {
+        /// The first of them.
+        network: IpNet,
+        /// Number of the others.
+        others: usize,
+        /// The TUN interface.
+        tun: LinkName,
     },
     /// No route leads to a peer, or only one back into the TUN interface.
     NoRouteToPeer {
@@ -190,6 +224,18 @@ impl fmt::Display for Finding {
                      forward packets of other hosts: {key} = 1"
                 )
             }
+            Self::NoRouteIn { network, others, tun } => {
+                let more = match others {
+                    0 => String::new(),
+                    count => format!(" and {count} other protected network(s)"),
+                };
+                write!(
+                    f,
+                    "no route leads {network}{more} into {tun}, so that leak protection drops packets to there; add \
+                     routes with: ip route add … dev {tun} (where they would catch the peer, in a table of their own, \
+                     to which an ip rule leads)"
+                )
+            }
             Self::NoRouteToPeer { peer } => {
                 write!(f, "no route leads to the peer {peer} outside of the tunnels; add one")
             }
@@ -216,6 +262,7 @@ pub fn findings(look: &Look, config: &Config, protected: &[IpNet]) -> Vec<Findin
             found.insert(Finding::ForwardingOff { family });
         }
     }
+    found.extend(no_route_in(look, config, &protected));
     for (peer, link) in &look.peers {
         if link.as_deref().is_none_or(|link| link == config.tun.as_str()) {
             found.insert(Finding::NoRouteToPeer { peer: *peer });
@@ -246,9 +293,16 @@ fn route_finding(
             && lookup.family == family
             && lookup.priority < lookup.ahead_of
             && entry.table != LOCAL
+            && lookup.suppressed.is_none_or(|longest| entry.to.prefix_len() > longest)
     });
     let route = entry.to;
     let is_by_destination = config.leads == Lead::ByDestination;
+    // Who leads to the main table early leads to the tunnel's route there, which is the longer one.
+    let has_tunnel = || {
+        let network = protected.touching(&route);
+        is_by_destination && network.is_some_and(|network| look.main_leads_in(config, &network))
+    };
+    let before = before.filter(|_| entry.table != MAIN || !has_tunnel());
     match (before, entry.table) {
         (Some(lookup), _) => {
             let network = protected.touching(&route)?;
@@ -260,6 +314,21 @@ fn route_finding(
         }
         _ => None,
     }
+}
+
+/// Protected networks to which packets leave by other interfaces, if the TUN interface is there and the host's routes
+/// are to lead into it.
+fn no_route_in(look: &Look, config: &Config, protected: &Protected) -> Option<Finding> {
+    let is_tun = |index: &u32| look.links.get(index).is_some_and(|it| it == config.tun.as_str());
+    let is_led = config.leads == Lead::ByDestination && config.forwarding.is_none();
+    if !is_led || !look.links.keys().any(is_tun) {
+        return None;
+    }
+    let into_tun = look.routes.iter().filter(|route| route.link_index.as_ref().is_some_and(is_tun));
+    let into_tun = Protected(into_tun.map(|route| route.to.trunc()).collect());
+    let mut lost = protected.0.iter().filter(|network| into_tun.touching(network).is_none());
+    let network = *lost.next()?;
+    Some(Finding::NoRouteIn { network, others: lost.count(), tun: config.tun.clone() })
 }
 
 /// Interfaces whose strict filter drops what peers send. A connected network has a route of its own, which is longer than
@@ -325,7 +394,7 @@ mod tests {
     }
 
     fn lookup(family: Family, priority: u32, table: u32) -> Lookup {
-        Lookup { family, priority, table, ahead_of: MAIN_PRIORITY }
+        Lookup { family, priority, table, suppressed: None, ahead_of: MAIN_PRIORITY }
     }
 
     /// A host that is as it should be: 1 is its LAN, 2 the wire, 3 the TUN interface.
@@ -338,6 +407,8 @@ mod tests {
                 connected("192.0.2.0/24", 2),
                 route("0.0.0.0/0", 2, MAIN),
                 route("10.2.0.0/16", 3, MAIN),
+                route("192.0.0.0/8", 3, MAIN),
+                route("2001:db8::/32", 3, MAIN),
             ],
             lookups: vec![lookup(Family::V4, 0, LOCAL), lookup(Family::V4, 32766, MAIN)],
             links: links.map(|(index, name)| (index, name.to_owned())).into(),
@@ -384,8 +455,40 @@ mod tests {
         };
         assert_eq!((rule.priority, rule.table, *route), (99, MAIN, net("0.0.0.0/0")));
         look.lookups.pop();
+        // As wg-quick does, and many instructions for several uplinks.
+        look.lookups.push(Lookup { suppressed: Some(0), ..lookup(Family::V4, 99, MAIN) });
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]), []);
+        look.routes.push(self::route("10.0.0.0/8", 2, MAIN));
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]).len(), 1);
+        look.routes.pop();
+        look.lookups.pop();
+        // The main table has the tunnel's route there, which is longer.
+        look.lookups.push(lookup(Family::V4, 99, MAIN));
+        assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
+        let [rule, no_route] = &words(&look, &["10.3.0.0/16"])[..] else { panic!() };
+        assert!(rule.starts_with("ip rule 99") && no_route.starts_with("no route leads"), "{rule}");
+        look.lookups.pop();
         look.lookups.push(lookup(Family::V6, 99, MAIN));
         assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
+    }
+
+    #[test]
+    fn protected_networks_without_a_route_are_told_once() {
+        let mut look = good();
+        let [said] = &words(&look, &["10.3.0.0/16", "10.2.0.0/24", "11.0.0.0/8"])[..] else {
+            panic!()
+        };
+        let told = "no route leads 10.3.0.0/16 and 1 other protected network(s) into convoy0";
+        assert!(said.starts_with(told), "{said}");
+        // A table to which rules lead counts, and a default route there leads everything.
+        look.routes.push(route("0.0.0.0/0", 3, 100));
+        assert_eq!(words(&look, &["10.3.0.0/16", "11.0.0.0/8"]), [""; 0]);
+        look.routes.pop();
+        // Marks lead, or there is no interface yet.
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.3.0.0/16")]), []);
+        look.links.remove(&3);
+        look.peers.clear();
+        assert_eq!(words(&look, &["10.3.0.0/16"]), [""; 0]);
     }
 
     #[test]

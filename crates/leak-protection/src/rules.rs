@@ -191,8 +191,17 @@ impl Rules {
     }
 }
 
-/// Rules that lead all packets to a table: priority and table.
-pub(crate) fn lookups(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<(u32, u32)>, Refusal> {
+/// Anybody's rule that leads all packets to a table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lookup {
+    pub(crate) priority: u32,
+    pub(crate) table: u32,
+    /// Routes of at most this prefix length do not count.
+    pub(crate) suppressed: Option<u8>,
+}
+
+/// Rules that lead all packets to a table.
+pub(crate) fn lookups(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<Lookup>, Refusal> {
     let selects = |attribute: &RuleAttribute| {
         matches!(
             attribute,
@@ -210,16 +219,19 @@ pub(crate) fn lookups(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<(u32
     let rules = of_family(rtnl, family)?.into_iter();
     let general = rules.filter(|rule| !rule.attributes.iter().any(selects));
     let table = |rule: RuleMessage| {
-        let (mut priority, mut table) = (0, None);
+        let (mut priority, mut table, mut suppressed) = (0, None, None);
         for attribute in rule.attributes {
             match attribute {
                 RuleAttribute::Priority(number) => priority = number,
                 RuleAttribute::Table(number) => table = Some(number),
+                // The kernel shows all bits set where there is none.
+                RuleAttribute::SuppressPrefixLen(bits) => suppressed = u8::try_from(bits).ok(),
                 _ => {}
             }
         }
+        let table = table.unwrap_or_else(|| rule.header.table.into());
         let leads = rule.header.action == RuleAction::ToTable;
-        leads.then_some((priority, table.unwrap_or_else(|| rule.header.table.into())))
+        leads.then_some(Lookup { priority, table, suppressed })
     };
     Ok(general.filter_map(table).collect())
 }

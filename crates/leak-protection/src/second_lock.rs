@@ -105,6 +105,8 @@ pub(crate) struct SecondLock {
     /// True if packets that the host itself sends are led into the interface.
     leads_own: bool,
     priority: u32,
+    /// Rules that were wanted when they were last made. Others follow the host's routes.
+    wanted: BTreeSet<Rule>,
     /// Mark of the gateway's own packets.
     own: Mark,
     /// Mark of packets without an answer.
@@ -141,6 +143,7 @@ impl SecondLock {
             leads: config.leads,
             leads_own: config.leads == Lead::ByMark || config.forwarding.is_some(),
             priority: questions.priority.saturating_sub(ahead),
+            wanted: BTreeSet::new(),
             own: config.mark,
             unanswered: questions.marks.unanswered(),
         })
@@ -200,7 +203,7 @@ impl SecondLock {
         Ok(Some(ByDirection { out: both.clone(), input: both.clone(), forward: both }))
     }
 
-    /// Makes what is missing and removes what is too much; how many rules and routes were missing.
+    /// Makes what is missing and removes what is too much; how many rules and routes were missing that had been made.
     pub(crate) fn make(
         &mut self,
         covers: Shown<'_>,
@@ -408,7 +411,7 @@ impl SecondLock {
         Some(Route { table, to: routes::destination(route)?, leads: Leads::of(route)? })
     }
 
-    /// Makes the rules these; how many were missing.
+    /// Makes the rules these; how many were missing that had been made before.
     fn make_rules(&mut self, wanted: &BTreeSet<Rule>) -> Result<usize, LeakProtectionError> {
         let failed = |refusal| LeakProtectionError::Rule { doing: "make", refusal };
         let mut made = 0;
@@ -431,7 +434,7 @@ impl SecondLock {
             for rule in missing {
                 let order = Message::NewRule(rule.message(family));
                 match self.rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
-                    Ok(()) => made += 1,
+                    Ok(()) => made += usize::from(self.wanted.contains(rule)),
                     Err(Refusal { errno: nix::libc::EEXIST, .. }) => {}
                     Err(refusal) => return Err(failed(refusal)),
                 }
@@ -457,6 +460,7 @@ impl SecondLock {
                 }
             }
         }
+        self.wanted.clone_from(wanted);
         Ok(made)
     }
 }

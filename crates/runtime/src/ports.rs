@@ -156,7 +156,8 @@ impl Source {
     pub(crate) fn count(&mut self) -> (PortCounters, Lost) {
         let now = self.port.counters();
         let failed = |c: &PortCounters| {
-            c.tx_would_block + c.tx_error + c.tx_malformed + c.tx_unresolved + c.tx_no_route
+            let refused = c.tx_denied + c.tx_error + c.tx_malformed;
+            c.tx_would_block + refused + c.tx_unresolved + c.tx_no_route
         };
         let lost = Lost {
             checksum: now.rx_checksum.saturating_sub(self.seen.rx_checksum),

@@ -630,6 +630,26 @@ pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
     }
 }
 
+/// Refuses a site file, and key files, that others than their owners can change: what is in it is done with the
+/// gateway's rights, and a key file of before brings nonces again.
+pub(super) fn changed_files(path: &Path, whole: &Place, report: &mut Report<'_>) {
+    let keys = report.key_files.iter().map(|at| (at.value.as_path(), &at.place));
+    // Others' files in a folder are told with the first one.
+    let mut told = HashSet::new();
+    let found: Vec<_> = [(path, whole)]
+        .into_iter()
+        .chain(keys)
+        .filter(|(file, _)| told.insert(folder_of(file)))
+        .filter_map(|(file, place)| {
+            Some((file.to_owned(), place.clone(), folder::look_at_file(file)?))
+        })
+        .collect();
+    for (file, place, open) in found {
+        let what = format!("{} can be changed by others: {open}", file.display());
+        report.secret_error(&place, what, open.help_for_file());
+    }
+}
+
 /// The permission bits of a path, if it can be looked at.
 fn mode_of(path: &Path) -> Option<u32> {
     std::fs::metadata(path).ok().map(|meta| meta.mode() & 0o7777)

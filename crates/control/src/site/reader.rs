@@ -38,7 +38,7 @@ pub(super) struct Report<'s> {
     errors: Vec<(usize, Finding)>,
     warnings: Vec<(usize, Warning)>,
     /// Files from which keys were read.
-    pub(super) key_files: Vec<PathBuf>,
+    pub(super) key_files: Vec<At<PathBuf>>,
 }
 
 impl<'s> Report<'s> {

@@ -81,6 +81,16 @@ fn material(
     let key = one(cipher, cipher_bytes, &cipher_parts(suite), report);
     let mac = one(integrity, integrity_bytes, &format!("{integrity_bytes} bytes"), report);
     let (key, mac) = (key?, mac?);
+    let without_salt = key.as_ref().and_then(|at| {
+        let bytes = at.value.expose().get(..suite.suite().key_bytes())?;
+        Some((&at.place, bytes)).filter(|_| !bytes.is_empty())
+    });
+    if let Some((place, _)) = without_salt.filter(|(_, bytes)| bytes.iter().all(|byte| *byte == 0))
+    {
+        let what = "is all zeros but for its salt, which is no key";
+        report.secret_error(place, what, hex_help(&KeyTextError::Zeros));
+        return None;
+    }
     let place = key.as_ref().or(mac.as_ref()).map(|at| at.place.clone())?;
     let bytes = |key: Option<At<SecretBytes>>| {
         key.map_or_else(|| SecretBytes::copy_from(&[]), |at| at.value)
@@ -213,8 +223,9 @@ fn key_from_file(
     let path = path_in(field, report, folder)?;
     match read_key_file(&path.value) {
         Ok(value) => {
-            report.key_files.push(path.value);
-            Some(At { value, place: path.place })
+            let place = path.place.clone();
+            report.key_files.push(path);
+            Some(At { value, place })
         }
         Err(error) => {
             let shown = path.value.display();

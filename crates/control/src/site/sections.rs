@@ -89,6 +89,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     width::ipv6_in_ipv6(&policies, &sas, wire.as_ref(), report);
     check::databases(plain_place.is_some(), wanted_spd.as_ref(), &policies, report);
     check::file_mode(path, &sas, report);
+    check::changed_files(path, &root.place, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
         check::interfaces(plain, wire, place, report);
         check::bypass(&policies, plain, wire, leak_protection, report);
@@ -133,7 +134,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         leak_protection: leak_protection?,
         legacy: legacy?,
         marks: marks?,
-        key_files: mem::take(&mut report.key_files),
+        key_files: mem::take(&mut report.key_files).into_iter().map(|at| at.value).collect(),
     })
 }
 

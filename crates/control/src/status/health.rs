@@ -156,10 +156,14 @@ const LEAK_CAUSES: [(&str, &str); 2] = [
 ];
 
 /// Counters of ports that tell why packets cannot be sent.
-const TX_CAUSES: [(&str, &str); 5] = [
+const TX_CAUSES: [(&str, &str); 6] = [
     ("tx-no-route", "no route leads to their destination through the interface"),
     ("tx-unresolved", "the next hop does not answer"),
     ("tx-would-block", "the interface stays full"),
+    (
+        "tx-denied",
+        "a rule of this host's packet filter drops them (`nft list ruleset`, chains of output)",
+    ),
     ("tx-error", "the kernel refuses them: is there a route, and is the link up?"),
     ("tx-malformed", "their outer header does not suit the interface"),
 ];

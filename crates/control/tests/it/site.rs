@@ -310,6 +310,46 @@ fn a_file_with_keys_that_others_can_read_is_refused_and_one_without_is_not() {
 }
 
 #[test]
+fn files_that_others_can_change_are_refused() {
+    let keys = ["out", "in"].map(|name| format!("key_file = \"keys/{name}.key\""));
+    let inline = "key = \"000102030405060708090a0b0c0d0e0f10111213\"";
+    let (dir, path, _) = load(GOOD);
+    let set = |path: &Path, mode| {
+        fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let folder = dir.path().join("keys");
+    fs::create_dir(&folder).unwrap();
+    for (name, digits) in [("out", "cd".repeat(20)), ("in", "ab".repeat(36))] {
+        let key = folder.join(format!("{name}.key"));
+        fs::write(&key, digits).unwrap();
+        set(&key, 0o600);
+    }
+    let text = GOOD.replace(inline, &keys[0]).replace("key_file = \"in.key\"", &keys[1]);
+    fs::write(&path, text).unwrap();
+    // What others can read is good.
+    for mode in [0o644, 0o755] {
+        set(&path, mode);
+        set(&folder, mode | 0o700);
+        Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
+    }
+    let said = || {
+        let errors = Site::load(&path).unwrap_err().errors;
+        let [error] = &errors[..] else { panic!("{errors:?}") };
+        (error.key.clone(), error.to_string())
+    };
+    set(&path, 0o646);
+    let (key, told) = said();
+    assert!(key.is_empty() && told.contains("other users can write to file"), "{told}");
+    assert!(told.ends_with(&format!("help: chmod go-w {}", path.display())), "{told}");
+    set(&path, 0o644);
+    set(&folder, 0o777);
+    let (key, told) = said();
+    assert_eq!(key, "sa[to-right].key_file");
+    assert!(told.contains("can rename what is in folder"), "{told}");
+    assert!(told.ends_with(&format!("help: chmod go-w {}", folder.display())), "{told}");
+}
+
+#[test]
 fn bypass_by_way_of_sockets_is_warned_of_where_the_kernel_does_not_ask() {
     let bypass = |leak_protection: &str, wire: &str| {
         let web = GOOD.replace("action = \"discard\"", "action = \"bypass\"");

@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use convoy_control::client::{Client, ClientError, Target};
 use convoy_control::protocol::{Answer, DriverSetting, Request};
@@ -178,6 +179,20 @@ fn connections_that_wait_keep_nobody_out() {
     }
     let idle = idle.into_iter().map(|mut stream| stream.read(&mut [0]));
     assert!(idle.take(24).all(|end| matches!(end, Ok(0) | Err(_))), "the oldest gave way");
+}
+
+#[test]
+fn a_gateway_that_hangs_is_named_by_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hangs.sock");
+    let _never_accepts = UnixListener::bind(&path).unwrap();
+    let client = Client::find(&Target::Socket(path.clone())).unwrap();
+    let error = client.with_patience(Duration::from_millis(50)).ask(Request::Status).unwrap_err();
+    assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+    let said = error.to_string();
+    let named =
+        format!("the gateway at {} (process {}, state ", path.display(), std::process::id());
+    assert!(said.starts_with(&named) && said.contains("within 0.05 s"), "{said}");
 }
 
 #[test]

@@ -333,22 +333,26 @@ fn packets_lost_for_want_of_something_are_critical_and_few_of_many_a_warning() {
 
 #[test]
 fn what_cannot_be_sent_is_told_with_the_cause_that_ports_know() {
-    let mut bench = Bench::new();
-    let counts = |no_route| {
-        ["wire.tx-no-route", "wire.tx-error"].map(|name| NamedCount {
-            name,
-            value: if name.ends_with("route") { no_route } else { 7 },
-            is_kernel_drop: false,
-        })
-    };
-    bench.see(&counts(0), &[]);
-    bench.worker.drops.add(DropReason::IoTxFailed, 5);
-    let health = bench.see(&counts(5), &[]).health;
-    assert_eq!(
-        health.reasons,
-        ["packets cannot be sent: no route leads to their destination through the interface \
-          (wire.tx-no-route)"]
-    );
+    for (cause, said) in [
+        ("wire.tx-no-route", "no route leads to their destination through the interface"),
+        (
+            "wire.tx-denied",
+            "a rule of this host's packet filter drops them (`nft list ruleset`, chains of output)",
+        ),
+    ] {
+        let mut bench = Bench::new();
+        let counts = |of_cause| {
+            [cause, "wire.tx-error"].map(|name| NamedCount {
+                name,
+                value: if name == cause { of_cause } else { 7 },
+                is_kernel_drop: false,
+            })
+        };
+        bench.see(&counts(0), &[]);
+        bench.worker.drops.add(DropReason::IoTxFailed, 5);
+        let health = bench.see(&counts(5), &[]).health;
+        assert_eq!(health.reasons, [format!("packets cannot be sent: {said} ({cause})")]);
+    }
 }
 
 #[test]

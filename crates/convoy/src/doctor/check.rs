@@ -68,3 +68,10 @@ pub(super) struct Patient<'a> {
     /// True if it runs, as far as that is known.
     pub(super) is_running: Option<bool>,
 }
+
+impl Patient<'_> {
+    /// The interface that its sockets are bound to.
+    pub(super) fn wire(&self) -> Option<&str> {
+        self.site?.wire.interface.as_deref()
+    }
+}

@@ -48,6 +48,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     checks.extend(interface(patient, &link));
     checks.extend(mtus(patient, &link));
     checks.extend(shared(patient));
+    checks.extend(guarded(patient));
     checks
 }
 
@@ -56,7 +57,7 @@ fn unseen(about: &'static str, error: &HostError) -> Check {
 }
 
 fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostError> {
-    let look = Look::around(config, &patient.peers)?;
+    let look = Look::around(config, &patient.peers, patient.wire())?;
     let of_site = patient.site.map(|site| site.protected_networks()).unwrap_or_default();
     let of_site = of_site.iter().filter_map(|net| IpNet::new(net.addr(), net.len()).ok());
     let mut protected = convoy_leak_protection::remote_prefixes(config.clone()).unwrap_or_default();
@@ -185,6 +186,9 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
     const ABOUT: &str = "MTU";
     let Ok(mut network) = Network::open() else { return Vec::new() };
     let inner = network.link(link).ok().map(|link| link.mtu);
+    if let Some(wire) = patient.wire() {
+        network.bind(wire);
+    }
     let ways = patient
         .peers
         .iter()
@@ -207,16 +211,37 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
         .collect()
 }
 
+/// Rules by which the kernel does not forward what a gateway did that runs no more.
+fn guarded(patient: &Patient<'_>) -> Option<Check> {
+    if patient.is_running != Some(false) {
+        return None;
+    }
+    let mut found = Network::open().and_then(|mut network| network.guarded()).ok()?;
+    // Others may be of a gateway that runs.
+    let site = patient.site?;
+    found.retain(|link| *link == site.plain.interface);
+    let link = found.first()?;
+    Some(Check::note(
+        "ip rules",
+        format!(
+            "rule 1 (iif {link} blackhole) keeps the kernel from forwarding what arrives on {link}, because no gateway \
+             answers: start the gateway, or let the packets pass in clear: convoy open SITE.toml"
+        ),
+    ))
+}
+
 /// Interfaces whose packets go out and come in by the wire's device without passing this host.
 fn shared(patient: &Patient<'_>) -> Option<Check> {
     let mut network = Network::open().ok()?;
+    if let Some(wire) = patient.wire() {
+        network.bind(wire);
+    }
     let mut ways: Vec<u32> = patient
         .peers
         .iter()
         .filter_map(|peer| Some(network.route_to(*peer, None).ok()?.link_index))
         .collect();
-    let named = patient.site.and_then(|site| site.wire.interface.as_ref());
-    let named = named.and_then(|name| LinkName::new(name.as_str()).ok());
+    let named = patient.wire().and_then(|name| LinkName::new(name).ok());
     ways.extend(named.and_then(|name| Some(network.link(&name).ok()?.index)));
     ways.sort_unstable();
     ways.dedup();

@@ -16,6 +16,9 @@ const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "i
 const LIBRARY: &str = "libconvoy_xfrm";
 /// A plugin of strongSwan that gives SAs to a second node, as it ends in `/proc/PID/maps`.
 const HA_PLUGIN: &str = "/libstrongswan-ha.so";
+/// UDP port of that plugin. It is bound if the plugin has a second node (`local` and `remote`): without, the plugin is there
+/// and does nothing, as many packages install it.
+const HA_PORT: u16 = 4510;
 
 pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let proc = root.join("proc");
@@ -24,8 +27,9 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let listener = patient.socket.as_deref().and_then(|path| probe(path).ok());
     let is_answered = patient.gateway.is_ok() || listener.is_some();
     let mut checks = daemons(&processes, is_answered);
-    checks.extend(pairs(&processes));
-    checks.extend(ports(&proc, &processes, patient.udp_port));
+    let bound = udp_sockets(&proc);
+    checks.extend(pairs(&bound, &processes));
+    checks.extend(ports(&bound, &processes, patient.udp_port));
     match &patient.gateway {
         Ok(()) => checks.push(Check::ok("gateway", "answers")),
         Err(error) => checks.push(Check::note("gateway", error.clone())),
@@ -52,8 +56,8 @@ struct Process {
     name: String,
     /// True if it is led to Convoy; `None`: not to be seen.
     is_led: Option<bool>,
-    /// True if it shares its SAs with another node.
-    is_of_pair: bool,
+    /// True if it can share its SAs with another node.
+    has_ha: bool,
     /// Sockets that it holds; `None`: not to be seen.
     sockets: Option<BTreeSet<u64>>,
 }
@@ -81,8 +85,8 @@ fn processes(proc: &Path) -> Vec<Process> {
                 return None;
             }
             let has = |what: &str| maps.as_ref().map(|maps| maps.contains(what));
-            let (is_led, is_of_pair) = (has(LIBRARY), has(HA_PLUGIN) == Some(true));
-            Some(Process { pid, name, is_led, is_of_pair, sockets: sockets(&folder.join("fd")) })
+            let (is_led, has_ha) = (has(LIBRARY), has(HA_PLUGIN) == Some(true));
+            Some(Process { pid, name, is_led, has_ha, sockets: sockets(&folder.join("fd")) })
         })
         .collect()
 }
@@ -122,10 +126,33 @@ fn daemons(processes: &[Process], is_answered: bool) -> Vec<Check> {
     if found.is_empty() { vec![Check::ok(ABOUT, "none runs")] } else { found }
 }
 
+impl Process {
+    fn holds(&self, inodes: &BTreeSet<u64>) -> bool {
+        self.sockets.as_ref().is_some_and(|sockets| !sockets.is_disjoint(inodes))
+    }
+}
+
+/// UDP sockets by the port that they are bound to.
+type Bound = BTreeMap<u16, BTreeSet<u64>>;
+
+fn udp_sockets(proc: &Path) -> Bound {
+    let mut inodes = Bound::new();
+    for file in ["net/udp", "net/udp6"] {
+        let text = fs::read_to_string(proc.join(file)).unwrap_or_default();
+        for (port, inode) in text.lines().skip(1).filter_map(bound) {
+            inodes.entry(port).or_default().insert(inode);
+        }
+    }
+    inodes
+}
+
 /// Daemons that give their SAs to a second node. Both would send with the same nonces.
-fn pairs(processes: &[Process]) -> impl Iterator<Item = Check> {
-    let of_pairs =
-        processes.iter().filter(|process| process.is_of_pair && process.is_led == Some(true));
+fn pairs(bound: &Bound, processes: &[Process]) -> impl Iterator<Item = Check> {
+    let inodes = bound.get(&HA_PORT).cloned().unwrap_or_default();
+    let is_of_pair = move |process: &&Process| {
+        process.has_ha && process.is_led == Some(true) && process.holds(&inodes)
+    };
+    let of_pairs = processes.iter().filter(is_of_pair);
     of_pairs.map(|Process { pid, name, .. }| {
         Check::problem(
             "IKE daemon",
@@ -138,26 +165,17 @@ fn pairs(processes: &[Process]) -> impl Iterator<Item = Check> {
     })
 }
 
-fn ports(proc: &Path, processes: &[Process], udp_port: u16) -> Vec<Check> {
+fn ports(bound: &Bound, processes: &[Process], udp_port: u16) -> Vec<Check> {
     const ABOUT: &str = "UDP ports";
-    let mut inodes: BTreeMap<u16, BTreeSet<u64>> = BTreeMap::new();
-    for file in ["net/udp", "net/udp6"] {
-        let text = fs::read_to_string(proc.join(file)).unwrap_or_default();
-        for (port, inode) in text.lines().skip(1).filter_map(bound) {
-            inodes.entry(port).or_default().insert(inode);
-        }
-    }
     let wanted: BTreeSet<_> = [500, 4500, udp_port].into();
     wanted
         .into_iter()
         .map(|port| {
-            let Some(inodes) = inodes.get(&port) else {
+            let Some(inodes) = bound.get(&port) else {
                 return Check::ok(ABOUT, format!("{port} is free"));
             };
-            let holds = |process: &&Process| {
-                process.sockets.as_ref().is_some_and(|sockets| !sockets.is_disjoint(inodes))
-            };
-            let holders: Vec<_> = processes.iter().filter(holds).collect();
+            let holders: Vec<_> =
+                processes.iter().filter(|process| process.holds(inodes)).collect();
             let names = holders.iter().map(|p| format!("{} (pid {})", p.name, p.pid));
             let names = names.collect::<Vec<_>>().join(", ");
             let stranger = holders.iter().find(|p| p.name != "convoy" && p.is_led == Some(false));
@@ -316,7 +334,7 @@ mod tests {
 
     fn daemon(pid: u32, name: &str, is_led: Option<bool>, inode: u64) -> Process {
         let (name, sockets) = (name.into(), Some([inode].into()));
-        Process { pid, name, is_led, is_of_pair: false, sockets }
+        Process { pid, name, is_led, has_ha: false, sockets }
     }
 
     #[test]
@@ -328,12 +346,23 @@ mod tests {
         let library = "7f0-7f1 r-xp 00000000 08:01 1 /usr/lib/convoy/libconvoy_xfrm.so\n";
         let found = |maps: &str| {
             fs::write(folder.join("maps"), maps).unwrap();
-            pairs(&processes(root.path())).map(|check| check.found).collect::<Vec<_>>()
+            let processes = processes(root.path());
+            pairs(&udp_sockets(root.path()), &processes)
+                .map(|check| check.found)
+                .collect::<Vec<_>>()
         };
         let plugin = "7f2-7f3 r-xp 00000000 08:01 2 /usr/lib/ipsec/plugins/libstrongswan-ha.so\n";
         assert!(found(library).is_empty());
         assert!(found(plugin).is_empty(), "it speaks to the kernel");
-        let [told] = &found(&[library, plugin].concat())[..] else { panic!() };
+        let both = [library, plugin].concat();
+        assert!(found(&both).is_empty(), "the plugin has no second node");
+        fs::create_dir(root.path().join("net")).unwrap();
+        let text = "  sl  local_address rem_address   st\n   \
+            9: 010200C0:119E 020200C0:119E 01 00000000:00000000 00:00000000 00000000     0        0 77 2 0 0\n";
+        fs::write(root.path().join("net/udp"), text).unwrap();
+        assert!(found(&both).is_empty(), "another process has the port");
+        std::os::unix::fs::symlink("socket:[77]", folder.join("fd/5")).unwrap();
+        let [told] = &found(&both)[..] else { panic!() };
         assert!(told.contains("charon (pid 7)") && told.contains("ha.conf"), "{told}");
     }
 
@@ -362,14 +391,14 @@ mod tests {
             10: 0100007F:01F4 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 78 2 0 0\n";
         fs::write(root.path().join("net/udp"), text).unwrap();
         let stranger = [daemon(7, "charon", Some(false), 77)];
-        let found = ports(root.path(), &stranger, 4500);
+        let found = ports(&udp_sockets(root.path()), &stranger, 4500);
         assert_eq!(
             found[0],
             Check::note("UDP ports", "500 is in use; only root can see by which process")
         );
         assert!(found[1].level == Level::Problem && found[1].found.contains("charon (pid 7)"));
         let led = [daemon(7, "charon", Some(true), 77), daemon(8, "convoy", Some(false), 77)];
-        let found = ports(root.path(), &led, 4500);
+        let found = ports(&udp_sockets(root.path()), &led, 4500);
         assert_eq!(
             found[1],
             Check::ok("UDP ports", "4500 is in use by charon (pid 7), convoy (pid 8)")

@@ -99,9 +99,13 @@ impl Sources {
 }
 
 fn nobodys(Absent { address, sa, count }: &Absent) -> String {
-    let others = if *count > 1 { format!(" and {} others", count - 1) } else { String::new() };
+    let sends = match count {
+        0 | 1 => " from it sends".to_owned(),
+        2 => " and 1 other from it send".to_owned(),
+        _ => format!(" and {} others from it send", count - 1),
+    };
     format!(
-        "{address} is not an address of this host: SA '{sa}'{others} from it send nothing until it is, because \
+        "{address} is not an address of this host: SA '{sa}'{sends} nothing until it is, because \
          another host may send on them; add the address, or remove the SAs"
     )
 }
@@ -205,7 +209,7 @@ pub(super) fn missing_after_a_while(site: &Site) -> Vec<Finding> {
 
 /// SAs at addresses that this host does not have, one for each address.
 #[must_use]
-pub fn missing_addresses(site: &Site) -> Vec<Finding> {
+pub(super) fn missing_addresses(site: &Site) -> Vec<Finding> {
     findings(site, &local_addresses(site))
 }
 

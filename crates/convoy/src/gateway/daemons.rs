@@ -138,7 +138,7 @@ impl Daemons {
         request: Request,
         to: Address,
     ) -> Result<AppliedRequest, Refusal> {
-        let Some(change) = self.kernel.cover_change(&request)? else {
+        let Some(change) = self.kernel.cover_change(client, &request, moment())? else {
             let before = self.kernel.generation();
             let carried = self.kernel.execute(core.writer(), client, request, to, moment())?;
             let generation = self.kernel.generation();
@@ -185,7 +185,9 @@ impl Daemons {
             &request,
             Request::FlushPolicy(flush) if flush.policy_type.unwrap_or_default() == PolicyType::Main
         );
-        let pending = PendingChange::begin(leaks, change)?;
+        let pending = PendingChange::begin(leaks, change).inspect_err(|refusal| {
+            self.kernel.note_refused(client, &request, refusal, moment());
+        })?;
         let carried = match self.apply_and_wait(core, client, request, to) {
             Ok(carried) => carried,
             Err(refusal) => {

@@ -43,7 +43,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::protocol::DriverSetting;
 use convoy_control::site::{BetweenTunnels, Site, Warning};
-use convoy_control::state::{ReloadReport, StateError};
+use convoy_control::state::ReloadReport;
 use convoy_control::status::{self, Confinement, LeakProtection as LeakProtectionReport};
 use convoy_control::trace::{HostWay, Question};
 use convoy_control::xfrm::{Client, Cursor, Kernel, Told};
@@ -73,7 +73,6 @@ use recheck::Recheck;
 use routes::{missing_routes, routes};
 use width::Widths;
 
-pub use addresses::missing_addresses;
 pub use base::{Core, EngineTold, HostMedium, Medium, Prepared};
 pub use carriers::Carriers;
 pub(crate) use connections::{NEARLY_FULL, nearly_full};
@@ -88,7 +87,7 @@ pub use metrics::Metrics;
 pub use open::{Opened as OpenedHost, Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
-pub use unusable::{enter_namespace, refuse, unusable, unusable_here};
+pub use unusable::{absent_here, enter_namespace, notes_here, refuse, unusable, unusable_here};
 
 use crate::exit::{Stop, describe};
 use crate::privileges::Programs;
@@ -241,7 +240,7 @@ impl Gateway {
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;
-        if let Some(missing) = addresses::missing_after_a_while(&site).first() {
+        if let Some(missing) = absent_here(&site).first() {
             anyhow::bail!("{missing}");
         }
         let medium = Medium::Host(host_medium(&site, &mut sides)?);
@@ -428,8 +427,7 @@ impl Gateway {
     /// Refuses a site that cannot be brought into force as a whole; then nothing has changed.
     pub fn reload(&mut self, site: Site) -> anyhow::Result<ReloadReport> {
         if let Some(name) = ports::unserved(&site, &self.sockets) {
-            let what = format!("the local address of SA '{name}'");
-            return Err(base::state_error(StateError::NeedsRestart(vec![what])));
+            return Err(unusable::no_socket(&site, &name));
         }
         self.core.state().check_reload(&site).map_err(base::state_error)?;
         // Before anything changes.

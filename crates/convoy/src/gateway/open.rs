@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use convoy_control::site::Site;
-use convoy_host::{HostError, LinkName};
+use convoy_host::{HostError, LinkName, Network};
 use convoy_leak_protection::Config;
 
 use super::interfaces;
@@ -49,6 +49,8 @@ pub struct Opened {
     pub was_closed: bool,
     /// Interfaces for SAs of daemons, and with them the routes into them.
     pub interfaces: Vec<String>,
+    /// The interface from which the kernel did not forward because the gateway did it, if there is one.
+    pub guarded: Option<String>,
 }
 
 /// Takes away what a gateway that does not run left closed around its interface, or another one, and interfaces for
@@ -61,8 +63,19 @@ pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<Opened> {
     let tun = LinkName::new(interface.unwrap_or(&own))?;
     let is_its_own = tun.as_str() == own;
     let interfaces = if is_its_own { interfaces::remove(site) } else { Ok(Vec::new()) };
+    let guarded = if is_its_own { remove_guard(site) } else { Ok(None) };
     // Whichever kind of gateway it was.
     let was_closed =
         convoy_leak_protection::remove(configured(site, tun)).context("leak protection")?;
-    Ok(Opened { was_closed, interfaces: interfaces? })
+    Ok(Opened { was_closed, interfaces: interfaces?, guarded: guarded? })
+}
+
+/// Has the kernel forward again what arrives on the plain interface.
+fn remove_guard(site: &Site) -> anyhow::Result<Option<String>> {
+    if !site.plain.backend.is_direct() {
+        return Ok(None);
+    }
+    let link = LinkName::new(&site.plain.interface)?;
+    let was_there = Network::open()?.remove_guard(&link).context("ip rules")?;
+    Ok(was_there.then(|| link.to_string()))
 }

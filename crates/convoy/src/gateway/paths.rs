@@ -17,16 +17,23 @@ struct Way {
     network: Network,
     /// Mark of the packets.
     mark: Option<u32>,
+    /// The interface that sockets are bound to.
+    interface: Option<String>,
 }
 
 impl Way {
     fn of(site: &Site) -> Option<Self> {
         let mark = site.leak_protection.then_some(site.marks.exempt.value);
-        Some(Self { network: Network::open().ok()?, mark })
+        let interface = site.wire.interface.clone();
+        Some(Self { network: Network::open().ok()?, mark, interface })
     }
 
     /// Largest packet in bytes, and no less than every path takes; `None` where no route leads there.
     fn mtu(&mut self, from: IpAddr, to: IpAddr) -> Option<u16> {
+        // The interface may have come since.
+        if let Some(interface) = &self.interface {
+            self.network.bind(interface);
+        }
         let by = |from| RouteBy { from, mark: self.mark, link: None };
         let (chosen, any) = (by(Some(from)), by(None));
         // From an address that is not here yet, nothing leads anywhere.

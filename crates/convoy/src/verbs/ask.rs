@@ -53,9 +53,10 @@ fn failed(error: ClientError, refused: Exit) -> anyhow::Error {
     let exit = match &error {
         error if error.is_no_gateway() => Exit::NoGateway,
         // Nothing is known of it, which is another thing than a warning of its own.
-        ClientError::Denied(_) | ClientError::Stranger(_) | ClientError::Broken { .. } => {
-            Exit::NoGateway
-        }
+        ClientError::Denied(_)
+        | ClientError::Stranger(_)
+        | ClientError::Silent { .. }
+        | ClientError::Broken { .. } => Exit::NoGateway,
         ClientError::Site(_) | ClientError::Several(_) => Exit::Usage,
         ClientError::Refused(_) => refused,
         _ => Exit::Trouble,
@@ -91,7 +92,12 @@ mod tests {
     fn a_gateway_that_cannot_be_asked_is_unknown() {
         let path = || Path::new("/run/convoy/left.sock").to_owned();
         let broken = ClientError::Broken { path: path(), why: "nothing".into() };
-        for error in [ClientError::Denied(path()), ClientError::NoGateway(path()), broken] {
+        let silent = ClientError::Silent {
+            path: path(),
+            server: String::new(),
+            patience: std::time::Duration::from_secs(8),
+        };
+        for error in [ClientError::Denied(path()), ClientError::NoGateway(path()), broken, silent] {
             assert_eq!(code_of(&failed(error, Exit::Trouble)), Exit::NoGateway);
         }
         let refused = ClientError::Refused("no".into());

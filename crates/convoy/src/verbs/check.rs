@@ -38,13 +38,13 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
                 let mut warnings: Vec<_> = warnings.into_iter().map(|warning| warning.0).collect();
                 // The file may be meant for another machine.
                 warnings.extend(gateway::missing_cpus(&site));
+                let notes = gateway::notes_here(&site);
                 if !args.json && errors.is_empty() {
                     let word = if warnings.is_empty() { "good" } else { "usable, with warnings" };
-                    output::print(&format!("{}: {word}\n", path.display()))?;
+                    let here = if notes.is_empty() { "" } else { ", but not yet on this machine" };
+                    output::print(&format!("{}: {word}{here}\n", path.display()))?;
                 }
-                if site.namespace.is_none() {
-                    report.notes.extend(gateway::missing_addresses(&site));
-                }
+                report.notes.extend(notes);
                 report.errors.extend(errors);
                 report.warnings.extend(warnings);
             }

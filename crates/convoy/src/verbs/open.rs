@@ -45,7 +45,7 @@ pub(crate) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
 
 /// Lines about what is gone.
 fn words(opened: &OpenedHost, interface: &str) -> String {
-    let OpenedHost { was_closed, interfaces } = opened;
+    let OpenedHost { was_closed, interfaces, guarded } = opened;
     let mut words = String::new();
     if *was_closed {
         words += &format!(
@@ -57,6 +57,11 @@ fn words(opened: &OpenedHost, interface: &str) -> String {
         words += &format!(
             "removed interfaces of [[xfrm.interface]], with the routes into them: {}\n",
             interfaces.join(", ")
+        );
+    }
+    if let Some(interface) = guarded {
+        words += &format!(
+            "removed the ip rules that kept the kernel from forwarding packets that arrive on {interface}\n"
         );
     }
     if words.is_empty() {

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use convoy_control::client::{Client, ClientError, Target};
+use convoy_control::protocol::{Answer, Request};
 use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
@@ -19,8 +21,8 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Carriers, Gateway, Helper, Live, Metrics, Unprotected, describe_protection,
-    describe_wire, enter_namespace, load, missing_addresses, past_interface, plain_mtu, plan,
+    Absent, Carriers, Gateway, Helper, Live, Metrics, Unprotected, absent_here,
+    describe_protection, describe_wire, enter_namespace, load, past_interface, plain_mtu, plan,
     refuse, unusable_here, wire_mtu,
 };
 use crate::output;
@@ -33,8 +35,8 @@ pub struct RunArgs {
     /// Site file.
     #[arg(value_name = "SITE.toml")]
     pub site: PathBuf,
-    /// Print the changes that the gateway would make on this host, and change nothing; exit code 1 if the user's rights
-    /// are not enough for them.
+    /// Print the changes that the gateway would make on this host, and change nothing; exit code 1 if it could not
+    /// start: the user's rights are not enough, or an interface or an address is not here.
     #[arg(long)]
     pub dry_run: bool,
     /// With --dry-run: print as JSON.
@@ -60,7 +62,25 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     if args.dry_run {
         return dry_run(&site, args.json);
     }
+    refuse_second(&site)?;
     serve(site, args)
+}
+
+/// Refuses to start a gateway that runs already, before anything is changed.
+fn refuse_second(site: &Site) -> anyhow::Result<()> {
+    let client = Client::find(&Target::Socket(site.control_socket.clone()))?;
+    match client.ask(Request::Status) {
+        Ok(Answer::Status(status)) => anyhow::bail!(
+            "gateway {} runs already (process {}, socket {}): stop that one first, or have it read the changed site \
+             file (convoy reload); another gateway needs another name",
+            status.name,
+            status.pid,
+            site.control_socket.display()
+        ),
+        Err(error @ ClientError::Silent { .. }) => Err(error.into()),
+        // What else is in the place of the socket is found when it is made.
+        _ => Ok(()),
+    }
 }
 
 /// Request to a running gateway, or change of its state.
@@ -277,8 +297,10 @@ struct DryRun {
 }
 
 fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
-    for missing in missing_addresses(site) {
-        tracing::warn!("{missing}");
+    // A start ends with these.
+    let absent = absent_here(site);
+    for missing in &absent {
+        tracing::error!("{missing}");
     }
     for past in past_interface(site) {
         tracing::warn!("{past}");
@@ -346,7 +368,7 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         output::print(&text)?;
     }
     if report.lacking.is_empty() {
-        return Ok(Exit::Ok);
+        return Ok(if absent.is_empty() { Exit::Ok } else { Exit::Trouble });
     }
     tracing::warn!(
         "this user lacks {}, so it can neither start the gateway nor see all that may be in its way: run as root",

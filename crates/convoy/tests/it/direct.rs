@@ -398,6 +398,22 @@ fn a_gateway_that_is_killed_leaves_nothing_in_the_clear() {
     // The next run takes the rule over and away.
     assert!(Gateway::start(&lab.a.gateway, &site).terminate().success());
     assert!(all_answered(&lab.a.host, far, 1));
+    // So does who lets packets pass in clear.
+    Gateway::start(&lab.a.gateway, &site).kill();
+    let guard = "iif lan blackhole";
+    assert!(ip(&lab.a.gateway, "rule").contains(guard));
+    let run = |verb: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_convoy"));
+        command.arg(verb).arg(&site).stdout(std::process::Stdio::piped());
+        let output = lab.a.gateway.spawn(&mut command).unwrap().wait_with_output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let doctor = run("doctor");
+    assert!(doctor.contains("rule 1 (iif lan blackhole)"), "{doctor}");
+    let open = run("open");
+    assert!(open.contains("removed the ip rules that kept the kernel from forwarding"), "{open}");
+    assert!(!ip(&lab.a.gateway, "rule").contains(guard));
+    assert!(all_answered(&lab.a.host, far, 1));
     drop(routes);
 }
 

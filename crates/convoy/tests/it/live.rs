@@ -292,10 +292,22 @@ fn a_second_gateway_on_the_same_state_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let lab = lab();
     let site = Plan::simple().write('a', folder.path());
-    let _a = Gateway::start(&lab.a.gateway, &site);
+    let a = Gateway::start(&lab.a.gateway, &site);
     let mut second = Gateway::launch(&lab.a.gateway, &site);
     assert!(!second.wait_ready());
+    let process = status(&site)["pid"].clone();
+    let said = format!("gateway a runs already (process {process}, ");
+    assert!(second.log().contains(&said), "{}", second.log());
+    drop(second);
+    // Under another name as well.
+    let text = fs::read_to_string(&site).unwrap();
+    let other = folder.path().join("other.toml");
+    fs::write(&other, text.replace("/a.sock\"", "/other.sock\"")).unwrap();
+    fs::set_permissions(&other, fs::metadata(&site).unwrap().permissions()).unwrap();
+    let mut second = Gateway::launch(&lab.a.gateway, &other);
+    assert!(!second.wait_ready());
     assert!(second.log().contains("is in use by process"), "{}", second.log());
+    drop(a);
 }
 
 #[test]
@@ -368,6 +380,13 @@ fn transport_mode_protects_what_the_gateways_say_to_each_other() {
         let counts = status(&sites[0]);
         assert_eq!(answered, 5, "{counts:#}\n{}\n{}", a.log(), b.log());
         assert_eq!(counts["outbound"]["packets"], 5, "{counts:#}");
+        // The way to the peer is asked for each second; the route through the tunnel is none.
+        let until = Instant::now() + crate::common::PATIENCE;
+        while status(&sites[0])["uptime_s"].as_f64().unwrap() < 2.5 {
+            assert!(Instant::now() < until, "{}", a.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(status(&sites[0])["sas"][0]["path_mtu"], 1500, "{}", a.log());
         assert!(a.terminate().success() && b.terminate().success());
     }
 }

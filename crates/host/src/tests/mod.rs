@@ -222,6 +222,33 @@ fn of_several_next_hops_the_narrowest_counts() {
 }
 
 #[test]
+fn bound_sockets_take_no_route_through_another_interface() {
+    in_namespace(|| {
+        let plan = Plan::from_iter([
+            mtu("vb", 1400),
+            up("va"),
+            up("vb"),
+            address("va", "198.51.100.1/24"),
+            address("va", "2001:db8:1::1/64"),
+            route("198.51.100.2/32", "vb"),
+            route("2001:db8:1::2/128", "vb"),
+        ]);
+        std::mem::forget(plan.apply().unwrap());
+        let mut network = Network::open().unwrap();
+        let ends = [("198.51.100.1", "198.51.100.2"), ("2001:db8:1::1", "2001:db8:1::2")];
+        for (interface, mtu) in [("no-such", 1400), ("va", 1500), ("vb", 1400)] {
+            network.bind(interface);
+            for (from, to) in ends.map(|(from, to)| (from.parse().unwrap(), to.parse().unwrap())) {
+                let by = RouteBy { from: Some(from), mark: Some(7), ..RouteBy::default() };
+                assert_eq!(network.mtu_to(to, by).unwrap(), mtu, "{interface} {to}");
+                let link = network.route_by(to, by).unwrap().link;
+                assert_eq!(link == "vb", mtu == 1400, "{interface} {to}");
+            }
+        }
+    });
+}
+
+#[test]
 fn what_was_there_before_stays() {
     in_namespace(|| {
         let plan = Plan::from_iter([

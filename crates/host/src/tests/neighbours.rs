@@ -139,8 +139,17 @@ fn a_guard_is_a_rule_of_both_families_and_goes_again() {
         std::mem::forget(applied);
         let again = plan.apply().unwrap();
         assert_eq!(count(), [1, 1]);
+        let mut network = Network::open().unwrap();
+        assert_eq!(network.guarded().unwrap(), ["va"]);
         again.take_back().unwrap();
         assert_eq!(count(), [0, 0]);
+        // One that nobody takes over is removed by hand, and no rule beside it.
+        std::mem::forget(plan.apply().unwrap());
+        ip("rule add priority 2 iif va blackhole");
+        assert!(!network.remove_guard(&name("vb")).unwrap());
+        assert!(network.remove_guard(&name("va")).unwrap());
+        assert_eq!((count(), network.guarded().unwrap()), ([1, 0], vec![]));
+        assert!(!network.remove_guard(&name("va")).unwrap());
         let missing = Plan::from_iter([Change::Guard { link: name("vx") }]);
         assert_eq!(cause(missing.apply()), Cause::NoSuchLink(name("vx")));
     });

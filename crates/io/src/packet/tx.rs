@@ -72,6 +72,7 @@ impl Sender {
                 Failure::Full => counters.tx_would_block += packets,
                 Failure::TooBig => counters.tx_too_big += packets,
                 Failure::Invalid => counters.tx_malformed += packets,
+                Failure::Denied => counters.tx_denied += packets,
                 _ => counters.tx_error += packets,
             }
             at += 1;

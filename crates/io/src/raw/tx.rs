@@ -85,6 +85,7 @@ impl Sender {
                     self.count_sent(at, 1, frames, counters);
                 }
                 Failure::TooBig => counters.tx_too_big += 1,
+                Failure::Denied => counters.tx_denied += 1,
                 _ => counters.tx_error += 1,
             }
             refused = false;

@@ -117,6 +117,7 @@ impl Sender {
                 }
                 Failure::Full => counters.tx_would_block += packets,
                 Failure::TooBig => counters.tx_too_big += packets,
+                Failure::Denied => counters.tx_denied += packets,
                 _ => counters.tx_error += packets,
             }
             refused = false;

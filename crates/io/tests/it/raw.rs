@@ -309,7 +309,7 @@ fn rules_by_source_choose_the_uplink() {
 }
 
 #[test]
-fn packets_have_the_priority_of_their_tos() {
+fn packets_have_the_priority_of_their_tos_and_the_packet_filter_is_told_of() {
     let namespace = or_skip!(namespace());
     let nft = |arguments: &'static str| {
         namespace.run(move || {
@@ -346,6 +346,10 @@ fn packets_have_the_priority_of_their_tos() {
         .filter_map(|line| line.split_once("counter packets ")?.1.split(' ').next()?.parse().ok())
         .collect();
     assert_eq!(counted, [20, 40, 10], "{table}");
+    nft("add rule ip seen out ip protocol esp drop").unwrap();
+    port.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+    let counters = port.counters();
+    assert_eq!((counters.tx_packets, counters.tx_denied, counters.tx_error), (70, 70, 0));
 }
 
 #[test]

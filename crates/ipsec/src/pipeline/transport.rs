@@ -6,6 +6,7 @@ use convoy_packet::Frame;
 use convoy_wire::ipv6::{ExtensionLimits, transport_point};
 use convoy_wire::{
     FragmentState, IpVersion, Ipv4Mut, Ipv4View, Ipv6Mut, Ipv6View, PacketInfo, Protocol, SeqNum,
+    ipv4,
 };
 
 use super::ah;
@@ -151,7 +152,13 @@ pub(super) fn take_out(
     packet.copy_within(..header, moved);
     frame.shrink_front(moved);
     let total = frame.len();
-    patch_header(frame.data_mut(), next_header_at, protocol, total)
+    let packet = frame.data_mut();
+    patch_header(packet, next_header_at, protocol, total)?;
+    if info.flow.version == IpVersion::V4 && header > IpVersion::V4.header_len() {
+        // A kernel that records itself in the options of what it delivers leaves the checksum as it was.
+        ipv4::fill_checksum(packet).ok()?;
+    }
+    Some(())
 }
 
 /// Position of the byte that names the upper layer at `upper` bytes into the packet.

@@ -209,6 +209,33 @@ fn a_changed_source_in_transport_mode_is_refused_unless_a_nat_may_have_changed_i
     }
 }
 
+/// Linux fills Record Route in when it delivers to a raw socket, and leaves the checksum as it was.
+#[test]
+fn options_that_the_kernel_filled_in_have_a_right_checksum_behind_transport_mode() {
+    let setup = Setup { mode: Mode::Transport, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let plain = crate::common::inner_with(false, "192.0.2.1", "192.0.2.2", b"ping -R", 0);
+    // One place for an address, and the end of the list.
+    let options = [7, 7, 4, 0, 0, 0, 0, 0];
+    let mut packet = [&plain[..20], &options, &plain[20..]].concat();
+    packet[0] = 0x47;
+    let len = packet.len() as u16;
+    packet[2..4].copy_from_slice(&len.to_be_bytes());
+    let checksum = |packet: &[u8]| {
+        let header = etherparse::Ipv4Header::from_slice(packet).unwrap().0;
+        (header.header_checksum, header.calc_header_checksum())
+    };
+    let right = checksum(&packet).1;
+    packet[10..12].copy_from_slice(&right.to_be_bytes());
+    let (mut wire, _) = pair.protect(&[packet]);
+    wire[0][22..27].copy_from_slice(&[8, 192, 0, 2, 2]);
+    let opened = pair.open(&wire);
+    assert_eq!(opened[0][20..28], [7, 7, 8, 192, 0, 2, 2, 0]);
+    let (written, right) = checksum(&opened[0]);
+    assert_eq!(written, right);
+    pair.assert_no_leak();
+}
+
 /// RFC 4301 section 5.2, step 4: what is authentic is still not anybody's.
 #[test]
 fn a_transport_sa_in_udp_that_selects_its_peers_host_takes_no_other_source() {

@@ -6,10 +6,10 @@ use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::{InterfaceId, ReqId};
 use convoy_ipsec::spd::{PolicyAction, SpdId};
 use convoy_wire::{FlowKey, Ports, Protocol};
-use convoy_xfrm::{Action, Messages, Policy, PolicyDirection, Reply, Sa};
+use convoy_xfrm::{Action, DefaultAction, Defaults, Messages, Policy, PolicyDirection, Reply, Sa};
 
 use super::tests::{
-    Gateway, ask, inbound, kernel_at, kernel_with, moment, name_of, outbound, policy,
+    Gateway, ask, client, inbound, kernel_at, kernel_with, moment, name_of, outbound, policy,
 };
 use super::*;
 use crate::xfrm::keep::memory::Memory;
@@ -203,6 +203,13 @@ fn the_log_says_what_was_refused_and_why() {
         ask(&mut kernel, Request::NewSa(Box::new(stranger)), 0).unwrap_err();
         let stranger = Policy { if_id: 43, ..protecting(PolicyDirection::Out) };
         ask(&mut kernel, Request::NewPolicy(Box::new(stranger)), 0).unwrap_err();
+        // The gateway asks what is to be closed before it has a policy executed.
+        let mut limited = protecting(PolicyDirection::In);
+        limited.info.limits.add_seconds.hard = 5;
+        let limited = Request::NewPolicy(Box::new(limited));
+        kernel.kernel.cover_change(&client(), &limited, moment(0)).unwrap_err();
+        let block = Defaults { output: Some(DefaultAction::Block), ..Defaults::default() };
+        ask(&mut kernel, Request::SetDefault(block), 0).unwrap_err();
         ask(&mut kernel, Request::NewSa(Box::new(inbound(0x200, 1))), 0).unwrap();
         // What a kernel refuses every day needs no words.
         ask(&mut kernel, Request::NewSa(Box::new(inbound(0x200, 1))), 0).unwrap_err();
@@ -210,8 +217,11 @@ fn the_log_says_what_was_refused_and_why() {
     let bytes = log.0.lock().unwrap().clone();
     let text = String::from_utf8(bytes).unwrap();
     let lines: Vec<_> = text.lines().filter(|line| line.contains("refused")).collect();
-    let [sa, policy] = lines.as_slice() else { panic!("{text}") };
+    let [sa, policy, limited, defaults] = lines.as_slice() else { panic!("{text}") };
     let why = ", if_id 43) refused: No [[xfrm.interface]] of the site file has this if_id";
     assert!(sa.contains("WARN") && sa.contains("SA 00000100") && sa.contains(why), "{sa}");
     assert!(policy.contains("policy out") && policy.contains(why), "{policy}");
+    assert!(limited.contains("policy in") && limited.contains("(by charon, pid 1)"), "{limited}");
+    assert!(defaults.contains("default policies refused: Convoy never sees"), "{defaults}");
+    assert_eq!(kernel.refusals().0, 4);
 }

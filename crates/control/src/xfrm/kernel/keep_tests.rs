@@ -510,17 +510,20 @@ fn a_draft_says_what_a_request_would_change() {
         Request::FlushPolicy(FlushPolicy::default()),
         Request::FlushPolicy(FlushPolicy::default()),
     ];
+    let cover_change = |kernel: &mut Gateway, request: &Request| {
+        kernel.kernel.cover_change(&client(), request, moment(0)).unwrap()
+    };
     let mut gone = 0;
     for request in requests {
-        let draft = kernel.cover_change(&request).unwrap().unwrap();
+        let draft = cover_change(&mut kernel, &request).unwrap();
         let carried = ask(&mut kernel, request, 0).unwrap();
         assert_eq!(draft.come.into_iter().collect::<Vec<_>>(), carried.covered);
         assert_eq!(draft.gone, carried.uncovered);
         gone += draft.gone.len();
     }
     assert_eq!(gone, 3);
-    assert!(kernel.cover_change(&flush_sas()).unwrap().is_none());
-    let none = kernel.cover_change(&Request::DelPolicy(Box::new(name_of(&out)))).unwrap().unwrap();
+    assert!(cover_change(&mut kernel, &flush_sas()).is_none());
+    let none = cover_change(&mut kernel, &Request::DelPolicy(Box::new(name_of(&out)))).unwrap();
     assert!(none.come.is_none() && none.gone.is_empty());
 }
 

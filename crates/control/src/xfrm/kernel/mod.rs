@@ -92,6 +92,7 @@ impl fmt::Display for OnInterface {
 enum Subject {
     Sa(sas::Described),
     Policy(policies::Described),
+    Defaults,
 }
 
 impl Subject {
@@ -101,6 +102,7 @@ impl Subject {
             Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
                 Some(Self::Policy(policies::describe(policy)))
             }
+            Request::SetDefault(_) => Some(Self::Defaults),
             _ => None,
         }
     }
@@ -111,6 +113,7 @@ impl fmt::Display for Subject {
         match self {
             Self::Sa(sa) => sa.fmt(f),
             Self::Policy(policy) => policy.fmt(f),
+            Self::Defaults => f.write_str("default policies"),
         }
     }
 }
@@ -262,13 +265,30 @@ impl Kernel {
             // What came may say which direction others have.
             carried.answer.events.extend(self.decide_directions(writer, at));
         }
-        // Daemons tend to show the number alone. One without words is a kernel's everyday answer.
-        if let (Some(what), Err(refusal)) = (what, &outcome)
-            && !refusal.text.is_empty()
-        {
-            self.log.refused(client, &what, refusal, at.worker);
+        if let (Some(what), Err(refusal)) = (what, &outcome) {
+            self.tell_refused(client, &what, refusal, at);
         }
         outcome
+    }
+
+    /// Logs and counts a request that the host refused before it could be [executed](Kernel::execute).
+    pub fn note_refused(
+        &mut self,
+        client: &Client,
+        request: &Request,
+        refusal: &Refusal,
+        at: Moment,
+    ) {
+        if let Some(what) = Subject::of(request) {
+            self.tell_refused(client, &what, refusal, at);
+        }
+    }
+
+    /// Daemons tend to show the number alone. A refusal without words is a kernel's everyday answer.
+    fn tell_refused(&mut self, client: &Client, what: &Subject, refusal: &Refusal, at: Moment) {
+        if !refusal.text.is_empty() {
+            self.log.refused(client, what, refusal, at.worker);
+        }
     }
 
     fn dispatch(

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use convoy_ipsec::snapshot::Writer;
+use convoy_wire::Protocol;
 use convoy_wire::icmp::NEIGHBOUR_DISCOVERY;
 use convoy_xfrm::{
     Action, Address, FlushPolicy, Group, Policy, PolicyDeleted, PolicyDirection, PolicyInfo,
-    PolicyKey, Refusal, Reply, Request,
+    PolicyKey, Refusal, Reply, Request, Selector,
 };
 
 use super::transaction::{NewPolicy, PublishedPolicy};
@@ -14,6 +15,8 @@ use super::{Carried, Cover, CoverChange, Covered, Kernel, OnInterface};
 use crate::xfrm::plane::networks;
 use crate::xfrm::{Client, Insertion, Moment};
 
+/// Protocol number of ICMP.
+const ICMP: u8 = 1;
 /// Protocol number of ICMPv6.
 const ICMPV6: u8 = 58;
 
@@ -22,6 +25,7 @@ const ICMPV6: u8 = 58;
 pub(super) struct Described {
     info: PolicyInfo,
     if_id: u32,
+    cover: Cover,
 }
 
 impl fmt::Display for Described {
@@ -35,12 +39,48 @@ impl fmt::Display for Described {
         if let Some((from, to)) = networks(&self.info) {
             write!(f, " {from} -> {to}")?;
         }
+        upper(f, &self.info.selector)?;
+        f.write_str(match self.cover {
+            Cover::Protect => ", protect",
+            Cover::Bypass => ", bypass",
+            Cover::Discard => ", discard",
+        })?;
         write!(f, " (index {index}{})", OnInterface(self.if_id))
     }
 }
 
-pub(super) const fn describe(policy: &Policy) -> Described {
-    Described { info: policy.info, if_id: policy.if_id }
+/// Protocol and ports of a selector, if it does not mean all.
+fn upper(f: &mut fmt::Formatter<'_>, selector: &Selector) -> fmt::Result {
+    let protocol = selector.protocol;
+    if protocol == 0 {
+        return Ok(());
+    }
+    write!(f, " {}", Protocol(protocol))?;
+    let names = match protocol {
+        ICMP | ICMPV6 => [" type", " code"],
+        _ => [" from port", " to port"],
+    };
+    for (name, port) in names.into_iter().zip([selector.source_port, selector.destination_port]) {
+        match port.mask {
+            0 => {}
+            u16::MAX => write!(f, "{name} {}", port.value)?,
+            mask => write!(f, "{name} {}/{mask:#06x}", port.value)?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn describe(policy: &Policy) -> Described {
+    Described { info: policy.info, if_id: policy.if_id, cover: cover(policy) }
+}
+
+/// Treatment of the packets that a policy means.
+fn cover(policy: &Policy) -> Cover {
+    match (policy.info.action, policy.templates.is_empty()) {
+        (Action::Block, _) => Cover::Discard,
+        (Action::Allow, true) => Cover::Bypass,
+        (Action::Allow, false) => Cover::Protect,
+    }
 }
 
 /// Meaning of a policy to the packet filter. Packets to an interface by its identifier are for others to route.
@@ -56,11 +96,7 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     };
     let selector = &info.selector;
     let ports = selector.source_port.mask | selector.destination_port.mask;
-    let cover = match (info.action, policy.templates.is_empty()) {
-        (Action::Block, _) => Cover::Discard,
-        (Action::Allow, true) => Cover::Bypass,
-        (Action::Allow, false) => Cover::Protect,
-    };
+    let cover = cover(policy);
     if cover == Cover::Bypass && is_neighbour_discovery(info) {
         return None;
     }
@@ -78,11 +114,21 @@ fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
 
 impl Kernel {
     /// Changes that a request would make to what policies cover, before it is carried out; nothing for one that is not
-    /// about policies.
+    /// about policies. A refusal is logged and counted like one of [`Kernel::execute`].
     ///
     /// # Errors
     /// As the request would be refused because workers cannot do it.
-    pub fn cover_change(&self, request: &Request) -> Result<Option<CoverChange>, Refusal> {
+    pub fn cover_change(
+        &mut self,
+        client: &Client,
+        request: &Request,
+        at: Moment,
+    ) -> Result<Option<CoverChange>, Refusal> {
+        let change = self.change_of(request);
+        change.inspect_err(|refusal| self.note_refused(client, request, refusal, at))
+    }
+
+    fn change_of(&self, request: &Request) -> Result<Option<CoverChange>, Refusal> {
         let change = match request {
             Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
                 self.plane.read(policy)?;

@@ -2,7 +2,7 @@
 
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::spd::{self, PolicyAction};
-use convoy_xfrm::{Action, Errno, PolicyDirection};
+use convoy_xfrm::{Action, Errno, PolicyDirection, PortMask};
 
 use super::tests::{add, decides, flow, kernel, outbound, policy, put};
 
@@ -42,4 +42,21 @@ fn a_change_that_is_refused_leaves_workers_what_they_have() {
     put(&mut kernel, other).unwrap();
     let snapshot = published.current();
     assert_eq!(snapshot.spd().policies().count(), 2, "the site's, and one of the daemon");
+}
+
+/// Libreswan has such policies for Neighbour Discovery.
+#[test]
+fn the_log_names_protocol_and_action_of_a_policy() {
+    let mut narrow = policy(PolicyDirection::In, Action::Allow, false);
+    let told = |policy: &convoy_xfrm::Policy| super::policies::describe(policy).to_string();
+    let all = told(&narrow);
+    assert!(all.starts_with("policy in ") && all.contains(", bypass (index "), "{all}");
+    let exactly = |value| PortMask { value, mask: u16::MAX };
+    (narrow.info.selector.protocol, narrow.info.selector.source_port) = (58, exactly(135));
+    assert!(told(&narrow).contains(" icmpv6 type 135, bypass ("), "{}", told(&narrow));
+    let mut tcp = policy(PolicyDirection::Out, Action::Allow, true);
+    (tcp.info.selector.protocol, tcp.info.selector.destination_port) = (6, exactly(443));
+    assert!(told(&tcp).contains(" tcp to port 443, protect ("), "{}", told(&tcp));
+    tcp.info.action = Action::Block;
+    assert!(told(&tcp).contains(", discard ("), "{}", told(&tcp));
 }

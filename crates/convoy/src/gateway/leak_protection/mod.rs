@@ -62,6 +62,8 @@ pub(super) struct LeakProtection {
     /// Reason for its absence although the site file asks for it.
     missing: Option<String>,
     config: Config,
+    /// The interface that the gateway's sockets are bound to.
+    wire: Option<String>,
     /// The site's own policies that are in force.
     own: OwnPolicies,
     /// Source of answers to what the kernel asks, once there are policies that can.
@@ -111,12 +113,12 @@ impl LeakProtection {
                 }
                 _ => {}
             }
-            return Ok(Self::new(config, OwnPolicies::none()));
+            return Ok(Self::new(site, config, OwnPolicies::none()));
         }
         let own = own_policies(site)?;
         // Closed first: while nobody answers, nothing passes that is asked about.
         let installed = Installed::install(config.clone(), own.protected().clone());
-        let mut this = Self::new(config, own);
+        let mut this = Self::new(site, config, own);
         match installed {
             Ok(installed) => this.installed = Some(installed),
             Err(error) => {
@@ -132,11 +134,12 @@ impl LeakProtection {
         Ok(this)
     }
 
-    fn new(config: Config, own: OwnPolicies) -> Self {
+    fn new(site: &Site, config: Config, own: OwnPolicies) -> Self {
         Self {
             installed: None,
             missing: None,
             config,
+            wire: site.wire.interface.clone(),
             own,
             source: None,
             answering: None,
@@ -448,7 +451,7 @@ impl LeakProtection {
         Ok(match self.own.protected() {
             SitePolicies::Networks(_) => self.own.leads_past(&self.config)?,
             SitePolicies::Each { .. } => {
-                let look = Look::around(&self.config, peers)?;
+                let look = Look::around(&self.config, peers, self.wire.as_deref())?;
                 let mut found =
                     findings(&look, &self.config, &remote_prefixes(self.config.clone())?);
                 // A host without networks behind it need not forward.

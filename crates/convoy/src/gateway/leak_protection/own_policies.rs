@@ -100,7 +100,7 @@ impl OwnPolicies {
             SitePolicies::Networks(sets) => sets.routed.iter().copied().collect(),
             SitePolicies::Each { .. } => self.sides().remote.into_iter().collect(),
         };
-        let mut found = findings(&Look::around(&config, &[])?, &config, &remote);
+        let mut found = findings(&Look::around(&config, &[], None)?, &config, &remote);
         found.retain(Past::leads_past);
         Ok(found)
     }

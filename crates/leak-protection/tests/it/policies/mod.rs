@@ -416,15 +416,23 @@ fn what_works_against_it_is_found_on_a_real_host() {
     let mut fence = raise(&world);
     fence.come(&far());
     let peers = ["192.0.2.2".parse().unwrap(), "2001:db8:0:2::2".parse().unwrap()];
-    let found = || {
+    let found_by = |wire: Option<&str>| {
         let config = config(&world);
-        let look = world.gateway.run(|| Look::around(&config, &peers).unwrap());
+        let look = world.gateway.run(|| Look::around(&config, &peers, wire).unwrap());
         let far =
             world.gateway.run(|| convoy_leak_protection::remote_prefixes(config.clone()).unwrap());
         assert_eq!(far, FAR.map(net));
         findings(&look, &config, &far)
     };
+    let found = || found_by(None);
     assert_eq!(found(), []);
+    // As transport mode has it, of sockets that are bound.
+    for peer in peers {
+        world.gateway.ip(&format!("route add {peer} dev convoy0"));
+        let lost = Finding::NoRouteToPeer { peer };
+        assert_eq!((found(), found_by(Some("wire0"))), (vec![lost], vec![]));
+        world.gateway.ip(&format!("route del {peer} dev convoy0"));
+    }
     // As charon and Libreswan's _updown make them: marks lead past them.
     world.gateway.ip("-4 rule add priority 220 table 220");
     world.gateway.ip("-4 route add 10.2.0.0/16 via 192.0.2.2 dev wire0 src 10.1.0.1 table 220");

@@ -88,6 +88,25 @@ fn what_policies_no_longer_hold_passes_and_the_rest_stays() {
 }
 
 #[test]
+fn a_rule_that_follows_the_default_route_is_no_change_of_others() {
+    let Some(world) = World::new() else { return };
+    let _tun = world.tun();
+    let mut protection = raise(&world);
+    protection.come(&[policy(NEAR[0], FAR[0], Verdict::Protect)]);
+    let around = || world.gateway.ip("-4 rule").matches("from 192.0.2.1 iif lo").count();
+    let mut follows = |what: &str| {
+        world.gateway.ip(what);
+        let repaired = protection.repair().unwrap();
+        (repaired.rules, around())
+    };
+    assert_eq!(follows("-4 route replace default via 192.0.2.2 dev wire0"), (0, 1));
+    assert_eq!(follows("-4 route del default"), (0, 0));
+    assert_eq!(follows("-4 route add default via 192.0.2.2 dev wire0"), (0, 1));
+    let priority = convoy_leak_protection::Questions::new().priority - 5;
+    assert_eq!(follows(&format!("-4 rule del priority {priority} from 192.0.2.1 iif lo")), (1, 1));
+}
+
+#[test]
 fn too_many_near_networks_have_one_lock_and_it_is_said() {
     let Some(world) = World::new() else { return };
     let mut protection = raise(&world);
