@@ -617,8 +617,14 @@ fn one_way(policy: &policy::Draft, report: &mut Report<'_>) {
     );
 }
 
+/// Only the gateway's own user may read a file with keys, and change any.
+pub(super) fn files(path: &Path, place: &Place, sas: &[Draft], report: &mut Report<'_>) {
+    file_mode(path, sas, report);
+    changed_files(path, place, report);
+}
+
 /// Refuses a file with keys in it that is not its owner's alone, as a key file is.
-pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
+fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
     let Some(key) = sas.iter().find_map(|sa| sa.inline_key.as_ref()) else { return };
     if let Some(mode) = mode_of(path).filter(|mode| mode & 0o077 != 0) {
         let what = format!("this file holds keys and is readable by others (mode {mode:04o})");
@@ -632,7 +638,7 @@ pub(super) fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
 
 /// Refuses a site file, and key files, that others than their owners can change: what is in it is done with the
 /// gateway's rights, and a key file of before brings nonces again.
-pub(super) fn changed_files(path: &Path, whole: &Place, report: &mut Report<'_>) {
+fn changed_files(path: &Path, whole: &Place, report: &mut Report<'_>) {
     let keys = report.key_files.iter().map(|at| (at.value.as_path(), &at.place));
     // Others' files in a folder are told with the first one.
     let mut told = HashSet::new();

@@ -88,8 +88,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     check::policies(&policies, &sas, plain.as_ref(), report);
     width::ipv6_in_ipv6(&policies, &sas, wire.as_ref(), report);
     check::databases(plain_place.is_some(), wanted_spd.as_ref(), &policies, report);
-    check::file_mode(path, &sas, report);
-    check::changed_files(path, &root.place, report);
+    check::files(path, &root.place, &sas, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
         check::interfaces(plain, wire, place, report);
         check::bypass(&policies, plain, wire, leak_protection, report);
