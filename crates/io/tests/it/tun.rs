@@ -366,7 +366,9 @@ fn a_parked_queue_keeps_the_carrier_and_takes_no_packets() {
     // It is no queue of a stranger if it is known, and one if not.
     let unknown = config.clone();
     assert!(namespace.run(move || tun::open(&unknown)).is_err());
-    let parked = tun::Parked::of(parked.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let kept = parked.as_fd().try_clone_to_owned().unwrap();
+    drop(parked);
+    let parked = tun::Parked::of(kept).unwrap();
     let ports = namespace.run(move || tun::open(&again)).unwrap();
     assert!(tun::Parked::of(std::fs::File::open("/dev/null").unwrap().into()).is_none());
     drop(ports);
