@@ -126,7 +126,8 @@ fn status_answers_and_says_so_while_the_disk_does_not() {
     let mut at = 0;
     let seen = loop {
         at += 1;
-        fs::write(&site, text.replacen(&key, &format!("key = \"{at:040x}\""), 1)).unwrap();
+        let fresh = format!("{at:08x}").repeat(5);
+        fs::write(&site, text.replacen(&key, &format!("key = \"{fresh}\""), 1)).unwrap();
         let mut reload = Command::new(env!("CARGO_BIN_EXE_convoy"));
         reload.arg("reload").arg(&site).stdout(Stdio::null()).stderr(Stdio::null());
         reloads.push(reload.spawn().unwrap());
