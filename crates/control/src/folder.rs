@@ -92,6 +92,12 @@ impl Open {
         }
     }
 
+    /// The file or folder that others can change.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Advice of the same kind about a file that is read.
     #[must_use]
     pub fn help_for_file(&self) -> String {

@@ -346,19 +346,21 @@ pub(super) fn daemons(
     place: &Place,
     report: &mut Report<'_>,
 ) {
-    if let Some(direct) = plain.map(|plain| plain.backend).filter(|backend| backend.is_direct()) {
-        report.error(
-            place,
-            format!("IKE daemons cannot be served with backend \"{}\" in [plain]", direct.word()),
-            "leave `backend` out of [plain], or set it to \"tun\"",
-        );
-    }
-    if let Some(direct) = wire.map(|wire| wire.backend).filter(|backend| backend.is_direct()) {
-        report.error(
-            place,
-            format!("IKE daemons cannot be served with backend \"{}\" in [wire]", direct.word()),
-            "leave `backend` out of [wire], or set it to \"af_xdp\" or \"socket\"",
-        );
+    let sides = [
+        ("plain", "\"tun\"", plain.map(|plain| plain.backend)),
+        ("wire", "\"af_xdp\" or \"socket\"", wire.map(|wire| wire.backend)),
+    ];
+    for (side, words, backend) in sides {
+        if let Some(direct) = backend.filter(|backend| backend.is_direct()) {
+            report.error(
+                place,
+                format!(
+                    "IKE daemons cannot be served with backend \"{}\" in [{side}]",
+                    direct.word()
+                ),
+                format!("leave `backend` out of [{side}], or set it to {words}"),
+            );
+        }
     }
 }
 
@@ -640,15 +642,15 @@ fn file_mode(path: &Path, sas: &[Draft], report: &mut Report<'_>) {
 /// gateway's rights, and a key file of before brings nonces again.
 fn changed_files(path: &Path, whole: &Place, report: &mut Report<'_>) {
     let keys = report.key_files.iter().map(|at| (at.value.as_path(), &at.place));
-    // Others' files in a folder are told with the first one.
+    // A folder that others can change is told with the first of its files.
     let mut told = HashSet::new();
     let found: Vec<_> = [(path, whole)]
         .into_iter()
         .chain(keys)
-        .filter(|(file, _)| told.insert(folder_of(file)))
         .filter_map(|(file, place)| {
             Some((file.to_owned(), place.clone(), folder::look_at_file(file)?))
         })
+        .filter(|(.., open)| told.insert(open.path().to_owned()))
         .collect();
     for (file, place, open) in found {
         let what = format!("{} can be changed by others: {open}", file.display());

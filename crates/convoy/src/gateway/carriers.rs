@@ -1,6 +1,6 @@
 //! Carriers of interfaces for daemons' SAs. A gateway that is killed leaves them without one, and routing daemons take
 //! their routes away, unless somebody has a queue of each: the service manager keeps one that takes no packets, from the
-//! first life of a gateway to the last.
+//! first run of a gateway to the last.
 
 use std::thread;
 use std::time::Duration;
