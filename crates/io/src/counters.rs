@@ -76,6 +76,10 @@ port_counters! {
     rx_foreign: Loss,
     /// Packets that the kernel or a ring dropped before they could be received.
     rx_kernel_drops: Loss,
+    /// Packets of SPIs without an SA that a filter dropped in the kernel during a flood ([`SpiFilter`](crate::SpiFilter)).
+    rx_unknown_spi: Loss,
+    /// Packets with sequence numbers before the anti-replay window that it dropped.
+    rx_too_old: Loss,
     /// Packets not sent because the buffer stayed full for the whole time allowed.
     tx_would_block: Loss,
     /// Packets not sent because they exceed the link's MTU and must not be fragmented.

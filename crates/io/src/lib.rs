@@ -56,6 +56,7 @@ mod port;
 pub mod raw;
 pub mod rights;
 mod socket;
+mod spi_filter;
 mod stash;
 #[allow(unsafe_code)]
 mod sys;
@@ -69,4 +70,5 @@ pub use error::IoError;
 pub use fast_path::FastPath;
 pub use port::{NewsSource, Offloads, Port, PortEvent, Quote};
 pub use socket::SocketOptions;
+pub use spi_filter::SpiFilter;
 pub use sys::{Words, handed_over};

@@ -25,7 +25,7 @@ use crate::suite::{AhSuite, EspSuite, UnfitSuite};
 pub use crate::table::MAX_SLOTS;
 use crate::table::{Key, PagedMap, PagedTable, Seed};
 
-pub use published::{Draft, Published, Reader, Writer};
+pub use published::{Draft, Published, Reader, SpiListener, Writer};
 
 /// A set of SAs and policies is not consistent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

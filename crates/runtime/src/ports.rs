@@ -106,6 +106,10 @@ pub(crate) struct Source {
 pub(crate) struct Lost {
     /// Received with a wrong IPv4 header checksum.
     pub(crate) checksum: u64,
+    /// Dropped in the kernel during a flood: of an unknown SPI.
+    pub(crate) unknown_spi: u64,
+    /// Dropped there with a sequence number before the window.
+    pub(crate) too_old: u64,
     /// Too long to be sent.
     pub(crate) too_big: u64,
     /// Not sent for another reason.
@@ -161,6 +165,8 @@ impl Source {
         };
         let lost = Lost {
             checksum: now.rx_checksum.saturating_sub(self.seen.rx_checksum),
+            unknown_spi: now.rx_unknown_spi.saturating_sub(self.seen.rx_unknown_spi),
+            too_old: now.rx_too_old.saturating_sub(self.seen.rx_too_old),
             too_big: now.tx_too_big.saturating_sub(self.seen.tx_too_big),
             failed: failed(&now).saturating_sub(failed(&self.seen)),
             not_forwardable: now.tx_not_forwardable.saturating_sub(self.seen.tx_not_forwardable),

@@ -174,6 +174,11 @@ impl Prepared {
         })
     }
 
+    /// As [`State::writer`].
+    pub(super) fn writer(&mut self) -> &mut Writer {
+        self.state.writer()
+    }
+
     /// Memory that frames come from.
     #[must_use]
     pub fn arena(&self) -> &'static Arena {
@@ -272,6 +277,11 @@ impl Core {
     /// As [`State::writer`].
     pub(super) fn writer(&mut self) -> &mut Writer {
         self.state.writer()
+    }
+
+    /// The right to change the snapshot, and the workers' counters.
+    pub(super) fn writer_and_stats(&mut self) -> (&mut Writer, &[Arc<WorkerStats>]) {
+        (self.state.writer(), self.runtime.stats())
     }
 
     /// Counters that the workers publish.

@@ -74,13 +74,10 @@ impl Way {
             generation: 0,
             peers: Peers::default(),
         };
-        let opened = match (site.wire.backend, wanted) {
-            (Backend::Host, FastPath::Auto | FastPath::Needed) => {
-                way.open(site, &Sas::of_site(site), arena, PATIENCE)
-            }
-            _ => return Ok((way, None)),
-        };
-        match opened {
+        if !way.may_be(site) {
+            return Ok((way, None));
+        }
+        match way.open(site, &Sas::of_site(site), arena, PATIENCE) {
             Ok(opened) => Ok((way, Some(opened))),
             Err(error) if wanted == FastPath::Needed => Err(error),
             Err(error) => {
@@ -99,8 +96,7 @@ impl Way {
         has_news: bool,
         arena: &'static Arena,
     ) -> Option<Opened> {
-        let is_open = site.wire.backend != Backend::Host || self.wanted == FastPath::Off;
-        if is_open {
+        if !self.may_be(site) {
             return None;
         }
         if self.running.is_some() {
@@ -122,6 +118,11 @@ impl Way {
                 None
             }
         }
+    }
+
+    /// True if the wire side has sockets that it may be beside, and nobody forbids it.
+    fn may_be(&self, site: &Site) -> bool {
+        site.wire.backend == Backend::Host && self.wanted != FastPath::Off
     }
 
     fn open(

@@ -9,6 +9,7 @@ mod daemons;
 pub(crate) mod devices;
 mod direct;
 mod fast_path;
+mod floods;
 mod helper;
 mod holder;
 mod interfaces;
@@ -64,6 +65,7 @@ use connections::Lookout;
 use daemons::{AppliedRequest, Daemons, EADDRINUSE, LET_GO, moment};
 use direct::{Following, Side};
 use fast_path::{Opened as FastPathPorts, Way};
+use floods::Floods;
 use late_ports::LatePorts;
 use leak_protection::LeakProtection;
 use on_change::OnChange;
@@ -139,6 +141,8 @@ pub struct Gateway {
     daemons: Option<Daemons>,
     /// Keeps what policies of the site, and of daemons, protect from leaving in clear.
     leaks: LeakProtection,
+    /// Drops in the kernel what no SA takes.
+    floods: Floods,
     /// UDP ports that somebody else has, and what brings them to the workers where no daemons are served.
     late: LatePorts,
     wiring: Option<Wiring>,
@@ -257,7 +261,11 @@ impl Gateway {
         let is_marked = leaks.is_installed();
         let arena = prepared.arena();
         let widths = Widths::open(arena.frame_size().largest_packet())?;
-        let opened = ports::open(prepared.state().site(), sides, arena, is_marked, carriers)?;
+        let floods = Floods::new();
+        floods.follow(prepared.writer());
+        let filter = floods.filter();
+        let site = prepared.state().site();
+        let opened = ports::open(site, sides, arena, is_marked, carriers, filter.as_ref())?;
         let Opened {
             workers,
             interface,
@@ -308,6 +316,7 @@ impl Gateway {
             paths_recheck: Recheck::default(),
             daemons,
             leaks,
+            floods,
             late,
             wiring,
             clamp,
@@ -546,6 +555,8 @@ impl Gateway {
     /// second.
     pub fn follow_host(&mut self) {
         self.mend_interface();
+        let (writer, stats) = self.core.writer_and_stats();
+        self.floods.look(stats, writer);
         let news = self.watch.news().unwrap_or(News::ALL);
         self.follow_fast_path(news);
         if let Some(daemons) = &mut self.daemons {

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Association, Backend, BetweenTunnels, FastPath, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::udp::{Form, Steering};
-use convoy_io::{Beside, HostAddresses, IoError, Port, SocketOptions, raw, tun, udp};
+use convoy_io::{Beside, HostAddresses, IoError, Port, SocketOptions, SpiFilter, raw, tun, udp};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
@@ -182,6 +182,7 @@ pub(super) fn open(
     arena: &'static Arena,
     is_marked: bool,
     carriers: &Carriers,
+    filter: Option<&Arc<SpiFilter>>,
 ) -> anyhow::Result<Opened> {
     let count = site.workers.count;
     let recorder = site
@@ -265,7 +266,7 @@ pub(super) fn open(
                         continue;
                     }
                 };
-                let (carries, ports) = open_raw(local, protocol, site, is_marked)?;
+                let (carries, ports) = open_raw(local, protocol, site, is_marked, filter)?;
                 add(carries, ports);
             }
         }
@@ -419,9 +420,11 @@ fn open_raw(
     protocol: u8,
     site: &Site,
     is_marked: bool,
+    filter: Option<&Arc<SpiFilter>>,
 ) -> anyhow::Result<(WireMatch, Ports)> {
     let (workers, options) = (site.workers.count, options(site, is_marked));
-    let config = raw::Config { workers, options, protocol, ..raw::Config::new(local) };
+    let filter = filter.cloned();
+    let config = raw::Config { workers, options, protocol, filter, ..raw::Config::new(local) };
     let version = Some(if local.is_ipv4() { 4 } else { 6 });
     let carries = WireMatch { version, protocol: Some(protocol), source_port: None };
     raw::open(&config)

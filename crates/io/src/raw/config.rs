@@ -2,16 +2,18 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{ESP, RawPort};
+use super::{ESP, RawPort, Sockets};
 use crate::socket::{SocketOptions, bind, prepare};
+use crate::spi_filter::SpiPlace;
 use crate::sys::{attach_program, set_int};
-use crate::{IoError, Offloads};
+use crate::{IoError, Offloads, SpiFilter};
 
 /// Settings of the ports of one address and protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Local address. An unspecified one receives what is sent to any address of this host.
     pub local: IpAddr,
@@ -22,13 +24,15 @@ pub struct Config {
     pub workers: u16,
     /// Device, mark and buffers.
     pub options: SocketOptions,
+    /// Drops in the kernel what no SA takes, during floods. Where the kernel refuses it, workers drop it as ever.
+    pub filter: Option<Arc<SpiFilter>>,
 }
 
 impl Config {
     /// One port for ESP at `local`.
     #[must_use]
     pub fn new(local: IpAddr) -> Self {
-        Self { local, protocol: ESP, workers: 1, options: SocketOptions::default() }
+        Self { local, protocol: ESP, workers: 1, options: SocketOptions::default(), filter: None }
     }
 }
 
@@ -50,7 +54,11 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
     let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
     let new = |protocol: i32| Socket::new(domain, Type::RAW, Some(Protocol::from(protocol)));
     let input = new(i32::from(config.protocol)).map_err(IoError::setup("open a raw socket"))?;
-    if config.workers > 1 {
+    let filter = config.filter.clone().filter(|filter| {
+        let place = SpiPlace { behind_v4: !v6, offset: super::spi_offset(config.protocol) as u8 };
+        filter.attach(input.as_fd(), place, (worker, config.workers)).is_ok()
+    });
+    if filter.is_none() && config.workers > 1 {
         // Before binding, so that nothing of the others' arrives in between.
         let program = only_spi(config, worker);
         attach_program(input.as_fd(), libc::SO_ATTACH_FILTER, &program)
@@ -76,7 +84,8 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
         spread_by_spi: config.workers > 1,
         ..Offloads::default()
     };
-    Ok(RawPort::new(input, output, fragmenting, config.local, config.protocol, offloads))
+    let sockets = Sockets { input, output, fragmenting };
+    Ok(RawPort::new(sockets, config.local, config.protocol, offloads, filter))
 }
 
 /// A socket whose headers the kernel writes, and which it may therefore fragment. It is of the

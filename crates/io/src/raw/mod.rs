@@ -14,25 +14,33 @@ pub use config::{Config, open};
 
 use core::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use convoy_packet::{Burst, Pool};
 use socket2::Socket;
 
 use crate::error_queue::ErrorQueue;
-use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
+use crate::{IoError, Offloads, Port, PortCounters, PortEvent, SpiFilter};
 
 /// IP protocol of native ESP (RFC 4303).
 pub const ESP: u8 = 50;
 /// IP protocol of AH (RFC 4302).
 pub const AH: u8 = 51;
 
-/// A pair of raw sockets, one for each direction.
+/// Sockets of a port.
 #[derive(Debug)]
-pub struct RawPort {
+struct Sockets {
     input: Socket,
     output: Socket,
     /// For IPv4 packets without DF that turn out too big for the link.
     fragmenting: Option<Socket>,
+}
+
+/// A pair of raw sockets, one for each direction.
+#[derive(Debug)]
+pub struct RawPort {
+    sockets: Sockets,
+    filter: Option<Arc<SpiFilter>>,
     local: IpAddr,
     offloads: Offloads,
     rx: rx::Receiver,
@@ -51,17 +59,15 @@ pub(crate) const fn spi_offset(protocol: u8) -> usize {
 
 impl RawPort {
     fn new(
-        input: Socket,
-        output: Socket,
-        fragmenting: Option<Socket>,
+        sockets: Sockets,
         local: IpAddr,
         protocol: u8,
         offloads: Offloads,
+        filter: Option<Arc<SpiFilter>>,
     ) -> Self {
         Self {
-            input,
-            output,
-            fragmenting,
+            sockets,
+            filter,
             local,
             offloads,
             rx: rx::Receiver::new(local, protocol),
@@ -82,17 +88,20 @@ impl RawPort {
 impl Port for RawPort {
     fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
         let before = into.len();
-        let fd = self.input.as_fd();
+        let fd = self.sockets.input.as_fd();
         let outcome = self.rx.run(fd, pool, into, &mut self.input_errors, &mut self.counters);
         let fresh = into.as_slice().get(before..).unwrap_or_default();
         self.counters.add_received(fresh);
+        if let Some(filter) = &self.filter {
+            filter.count(&mut self.counters);
+        }
         outcome.map_err(IoError::Dead)?;
         Ok(fresh.len())
     }
 
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
-        let fragmenting = self.fragmenting.as_ref().map(AsFd::as_fd);
-        let fd = self.output.as_fd();
+        let fragmenting = self.sockets.fragmenting.as_ref().map(AsFd::as_fd);
+        let fd = self.sockets.output.as_fd();
         let outcome =
             self.tx.run(fd, fragmenting, from, &mut self.output_errors, &mut self.counters);
         from.release(pool);
@@ -100,12 +109,12 @@ impl Port for RawPort {
     }
 
     fn event(&mut self) -> Option<PortEvent> {
-        let from_network = self.input_errors.next(self.input.as_fd());
-        from_network.or_else(|| self.output_errors.next(self.output.as_fd()))
+        let from_network = self.input_errors.next(self.sockets.input.as_fd());
+        from_network.or_else(|| self.output_errors.next(self.sockets.output.as_fd()))
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.input.as_fd())
+        Some(self.sockets.input.as_fd())
     }
 
     fn counters(&self) -> PortCounters {

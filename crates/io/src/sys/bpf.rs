@@ -15,10 +15,14 @@ const PROG_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
+const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const MAP_TYPE_REUSEPORT_SOCKARRAY: u32 = 20;
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_XDP: u32 = 6;
 const PROG_TYPE_SK_REUSEPORT: u32 = 21;
+/// Map: its values can be mapped into memory (`BPF_F_MMAPABLE`).
+const MAPPABLE: u32 = 1 << 10;
 /// Update: only if there is nothing under the key.
 const NO_EXIST: u64 = 1;
 const ATTACH_XDP: u32 = 37;
@@ -138,6 +142,18 @@ pub(crate) fn socket_map(entries: u32) -> io::Result<OwnedFd> {
     bpf(MAP_CREATE, &attributes).map(owned)
 }
 
+/// A map of one value of so many bytes, all zeros, which processes can map into their memory.
+pub(super) fn value_map(bytes: u32) -> io::Result<OwnedFd> {
+    let attributes = MapCreate {
+        kind: MAP_TYPE_ARRAY,
+        key_bytes: 4,
+        value_bytes: bytes,
+        entries: 1,
+        flags: MAPPABLE,
+    };
+    bpf(MAP_CREATE, &attributes).map(owned)
+}
+
 /// Puts the socket of a queue into a map.
 pub(crate) fn set_socket(
     map: BorrowedFd<'_>,
@@ -213,6 +229,11 @@ pub(crate) fn load_xdp(instructions: &[Instruction]) -> io::Result<OwnedFd> {
 /// Loads a program that chooses among sockets that share a port.
 pub(crate) fn load_selector(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     load(PROG_TYPE_SK_REUSEPORT, 0, instructions)
+}
+
+/// Loads a program that tells a socket which packets to keep.
+pub(crate) fn load_filter(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    load(PROG_TYPE_SOCKET_FILTER, 0, instructions)
 }
 
 fn load(kind: u32, attach: u32, instructions: &[Instruction]) -> io::Result<OwnedFd> {

@@ -13,14 +13,15 @@ mod option;
 mod poll;
 mod rights;
 mod ring;
+mod spi_table;
 mod words;
 mod xdp;
 
 #[cfg(test)]
 pub(crate) use bpf::try_out;
 pub(crate) use bpf::{
-    Instruction, XdpLink, load_selector, load_xdp, put_shared, remove_shared, set_socket,
-    shared_cookie, shared_sockets, socket_map,
+    Instruction, XdpLink, load_filter, load_selector, load_xdp, put_shared, remove_shared,
+    set_socket, shared_cookie, shared_sockets, socket_map,
 };
 pub(crate) use device::{
     DeviceName, driver, effective_user, is_tun_queue, rx_queues, set_queue_len, tun_any_index,
@@ -35,9 +36,12 @@ pub(crate) use landlock::{
 pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
-pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program, set_words};
+pub(crate) use option::{
+    attach_filter, attach_program, bind_packet, get_int, set_int, set_program, set_words,
+};
 pub(crate) use poll::{forget, gather, wait_writable};
 pub(crate) use rights::{Broadcast, Done, is_secure};
+pub(crate) use spi_table::{KNOWN, SLOTS, SpiTable, WITH_EDGE, offsets};
 pub use words::Words;
 pub(crate) use xdp::{ENTRIES, KERNEL_HEADROOM, XdpSocket};
 

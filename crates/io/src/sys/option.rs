@@ -97,6 +97,11 @@ pub(crate) fn set_program(
     set(fd, level, name, &described)
 }
 
+/// Attaches a loaded program as a filter (`SO_ATTACH_BPF`).
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
+}
+
 pub(super) fn set<T>(
     fd: BorrowedFd<'_>,
     level: libc::c_int,

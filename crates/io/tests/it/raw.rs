@@ -1,12 +1,13 @@
 //! Raw ports against each other, in network namespaces.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Namespace, burst_of, esp, event, ip_packet, narrow_path, receive};
 use convoy_io::raw::{self, RawPort};
-use convoy_io::{NewsSource, Port, PortEvent, Quote};
-use convoy_packet::{Arena, Burst, FrameSize};
+use convoy_io::{NewsSource, Port, PortCounters, PortEvent, Quote, SpiFilter};
+use convoy_packet::{Arena, Burst, FrameSize, Pool};
 
 const ESP: u8 = 50;
 const ENDS: [(&str, &str); 2] = [("127.0.0.1", "127.0.0.2"), ("fd00::1", "fd00::2")];
@@ -123,6 +124,77 @@ fn workers_receive_their_share_of_the_spis() {
             assert_eq!(worker.counters().rx_kernel_drops, 0);
         }
     }
+}
+
+#[test]
+fn a_filter_drops_what_no_sa_takes_while_it_is_active_and_nothing_else() {
+    let namespace = or_skip!(namespace());
+    let Ok(filter) = SpiFilter::new() else {
+        println!("SKIPPED: no bpf here");
+        return;
+    };
+    let filter = Arc::new(filter);
+    let arena = arena();
+    let mut pool = arena.pool();
+    let (known, edged, old) = (0x12_3456, 0xabc_0007, u32::MAX - 5);
+    for ((a, b), protocol, workers) in
+        ENDS.iter().flat_map(|ends| [(ends, ESP, 1), (ends, ESP, 2), (ends, raw::AH, 1)])
+    {
+        let local: IpAddr = b.parse().unwrap();
+        let config = raw::Config { workers, protocol, ..raw::Config::new(local) };
+        let filtered = raw::Config { filter: Some(filter.clone()), ..config.clone() };
+        let mut ports = open(&namespace, filtered);
+        let mut sender = open(&namespace, raw::Config { workers: 1, ..config }).remove(0);
+        let header: &[u8] = if protocol == ESP { &[] } else { &[4, 4, 0, 0] };
+        let mut count = |ports: &mut [RawPort], spis: &[(u32, u32)], wanted: usize| {
+            let packets: Vec<_> = spis
+                .iter()
+                .map(|(spi, seq)| [header, &esp(*spi, *seq, 40)].concat())
+                .map(|payload| ip_packet(sender.local(), local, protocol, 0, true, &payload))
+                .collect();
+            sender.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+            // Loopback has delivered them.
+            let got: usize = ports.iter_mut().map(|port| all(port, &mut pool).len()).sum();
+            assert_eq!(got, wanted, "{local} {protocol} {workers}");
+        };
+        // 2¹⁶ apart, SPIs share a slot.
+        let shared = known + (1 << 16);
+        let spis = [known, shared, edged, 5, 0xffff_ffff].map(|spi| (spi, old));
+        filter.clear();
+        count(&mut ports, &spis, 5);
+        filter.add(known);
+        filter.add(edged);
+        filter.set_left_edge(known, u64::from(old) + 3);
+        filter.set_left_edge(edged, u64::from(old) + 3);
+        count(&mut ports, &spis, 5);
+        filter.set_active(true);
+        let dropped = filter.dropped();
+        count(&mut ports, &spis, 0);
+        assert_eq!(filter.dropped() - dropped, 5);
+        // At the edge, in front of it, and as far behind it as it may be far in front of it.
+        let numbers = [old + 2, old + 3, old + 4, 7, old + 3 - (1 << 30) - 1];
+        count(&mut ports, &numbers.map(|n| (edged, n)), 4);
+        // One of two in a slot has no edge.
+        filter.add(shared);
+        count(&mut ports, &[(known, old), (shared, old), (known + 1, old)], 2);
+        filter.set_left_edge(known, u64::from(old) + 3);
+        count(&mut ports, &[(known, old), (shared, old)], 2);
+        let sum =
+            |of: fn(&PortCounters) -> u64| ports.iter().map(|p| of(&p.counters())).sum::<u64>();
+        assert_eq!((sum(|c| c.rx_unknown_spi), sum(|c| c.rx_too_old)), (3, 4));
+        filter.set_active(false);
+        count(&mut ports, &spis, 5);
+    }
+}
+
+/// All packets that have come.
+fn all(port: &mut RawPort, pool: &mut Pool) -> Vec<Vec<u8>> {
+    let (mut burst, mut all) = (Burst::new(), Vec::new());
+    while port.rx(pool, &mut burst).unwrap() > 0 {
+        all.extend(burst.as_slice().iter().map(|frame| frame.data().to_vec()));
+        burst.release(pool);
+    }
+    all
 }
 
 #[test]

@@ -4,6 +4,8 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
+use convoy_wire::Spi;
+
 use super::Snapshot;
 
 /// A generation that was never published, so the first look reports a change.
@@ -56,6 +58,15 @@ impl Published {
     }
 }
 
+/// Receiver of the SPIs that SAs may receive with.
+pub trait SpiListener: core::fmt::Debug + Send + Sync {
+    /// Hears of an SPI before workers see an inbound SA with it. It may be one that was heard before.
+    fn add(&self, spi: Spi);
+
+    /// Hears that those which are added from now on are all that there are.
+    fn clear(&self);
+}
+
 /// The right to change what is published, of which there is one for each [`Published`].
 ///
 /// It cannot be cloned, and a [`Draft`] borrows it: of two who changed the same snapshot at a time,
@@ -63,6 +74,7 @@ impl Published {
 #[derive(Debug)]
 pub struct Writer {
     published: Arc<Published>,
+    listener: Option<Arc<dyn SpiListener>>,
 }
 
 impl Writer {
@@ -70,7 +82,7 @@ impl Writer {
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
         let (generation, current) = (AtomicU64::new(1), Mutex::new(Arc::new(snapshot)));
-        Self { published: Arc::new(Published { generation, current }) }
+        Self { published: Arc::new(Published { generation, current }), listener: None }
     }
 
     /// Place in which workers and others read what this writes.
@@ -108,7 +120,27 @@ impl Writer {
 
     /// Publishes a snapshot that owes nothing to the one of now, and returns its generation.
     pub fn publish(&mut self, snapshot: Snapshot) -> u64 {
+        if let Some(listener) = &self.listener {
+            snapshot.inbound_changes(&self.current(), |_, now| {
+                now.iter().for_each(|sa| listener.add(sa.spi));
+            });
+        }
         self.published.replace(snapshot)
+    }
+
+    /// Has a listener hear of the SPIs of all inbound SAs, those there are and those to come.
+    pub fn tell_spis(&mut self, listener: Arc<dyn SpiListener>) {
+        self.listener = Some(listener);
+        self.tell_spis_again();
+    }
+
+    /// Has the listener forget the SPIs of SAs that are gone.
+    pub fn tell_spis_again(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        listener.clear();
+        for (_, sa) in self.current().inbound_sas() {
+            listener.add(sa.spi);
+        }
     }
 }
 
@@ -124,7 +156,8 @@ pub struct Draft<'w> {
 impl Draft<'_> {
     /// Publishes it: workers see it at their next burst. Returns its generation.
     pub fn commit(self) -> u64 {
-        self.writer.published.replace(self.next)
+        let Self { writer, next } = self;
+        writer.publish(next)
     }
 }
 

@@ -2,7 +2,7 @@
 //! what RFC 4303 promises holds all the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::common::{Setup, inner_with, pipeline_parts, spd};
 use convoy_ipsec::clock::Now;
@@ -11,7 +11,7 @@ use convoy_ipsec::pipeline::{HandOff, Inbound, Outbound};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, SaSpec, Shared, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::snapshot::{Published, Snapshot, Writer};
+use convoy_ipsec::snapshot::{Published, Snapshot, SpiListener, Writer};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction};
 use convoy_packet::{Arena, Burst, FrameSize};
 use convoy_wire::{Prefix, SeqNum, Spi};
@@ -44,6 +44,50 @@ fn out_spec(s: &Setup, reqid: u32, spi: u32, worker: u16, lease: Arc<Lease>) -> 
         lease: lease.into(),
         ..s.outbound()
     }
+}
+
+/// SPIs that were told.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<u32>>);
+
+impl SpiListener for Heard {
+    fn add(&self, spi: Spi) {
+        self.0.lock().unwrap().push(spi.get());
+    }
+
+    fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+#[test]
+fn spis_are_told_with_each_snapshot_that_brings_them() {
+    let setup = Setup::default();
+    let inbound = |spi: u32| {
+        let sa = SaSpec { spi: Spi::new(spi).unwrap(), ..setup.inbound().sa };
+        Arc::new(InboundSpec { sa, ..setup.inbound() })
+    };
+    let mut writer = Writer::new(Snapshot::default());
+    writer.change(|next| next.add_inbound(SaSlot(3), inbound(0x300))).unwrap();
+    let heard = Arc::<Heard>::default();
+    writer.tell_spis(heard.clone());
+    let told = || core::mem::take(&mut *heard.0.lock().unwrap());
+    assert_eq!(told(), [0x300]);
+    let mut draft = writer.draft();
+    draft.add_inbound(SaSlot(70_000), inbound(0x400)).unwrap();
+    draft.replace_inbound(SaSlot(3), inbound(0x301)).unwrap();
+    assert_eq!(told(), [0; 0], "nobody sees a draft");
+    draft.commit();
+    let mut of_draft = told();
+    of_draft.sort_unstable();
+    assert_eq!(of_draft, [0x301, 0x400]);
+    writer.change(|next| next.remove_inbound(SaSlot(3)).ok_or(())).unwrap();
+    told();
+    writer.tell_spis_again();
+    assert_eq!(told(), [0x400]);
+    writer.publish(Snapshot::default());
+    writer.tell_spis_again();
+    assert_eq!(told(), [0; 0]);
 }
 
 #[test]

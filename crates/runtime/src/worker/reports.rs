@@ -60,6 +60,8 @@ impl Worker {
         let drops = &stats.pipeline.drops;
         let note = |lost: Lost| {
             drops.add(DropReason::IpChecksum, lost.checksum);
+            drops.add(DropReason::UnknownSpi, lost.unknown_spi);
+            drops.add(DropReason::TooOld, lost.too_old);
             drops.add(DropReason::IoTxTooBig, lost.too_big);
             drops.add(DropReason::IoTxFailed, lost.failed);
             drops.add(DropReason::NotForwardable, lost.not_forwardable);
