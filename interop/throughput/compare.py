@@ -133,7 +133,7 @@ def chosen(options):
     known = [candidate.name for candidate in candidates]
     for name in names:
         if name not in known:
-            say(f"compare.py: there is no candidate {name!r}; there are {', '.join(known)}")
+            say(f"there is no candidate {name!r}; there are {', '.join(known)}")
             sys.exit(2)
     return [candidate for candidate in candidates if candidate.name in names]
 
