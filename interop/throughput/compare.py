@@ -7,7 +7,8 @@
     sudo interop/throughput/compare.py --load all --only all --json > gateways.json     # for convoy bench report --with
 
 Every sample is taken through four fresh namespaces (lab.py), and all candidates take their turn in
-every round, each round beginning with another one. README.md says what the figures mean.
+every round, each round beginning with another one. Under the table stand goals, met or missed, of what was measured; they
+change no exit status. README.md says what the figures mean.
 
 Exit status: 0 all was measured, 1 a candidate failed, 2 wrong arguments, 77 cannot run here.
 """
@@ -133,7 +134,7 @@ def chosen(options):
     known = [candidate.name for candidate in candidates]
     for name in names:
         if name not in known:
-            say(f"compare.py: there is no candidate {name!r}; there are {', '.join(known)}")
+            say(f"there is no candidate {name!r}; there are {', '.join(known)}")
             sys.exit(2)
     return [candidate for candidate in candidates if candidate.name in names]
 

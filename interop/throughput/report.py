@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import goals
 from candidates import ROOT, dpkg_version
 
 REFERENCES = ("libipsec", "wireguard-go")
@@ -115,6 +116,10 @@ class Result:
             row[f"times_{reference}"] = self.ratio(row["median"], reference, load, way)
         return row
 
+    def median(self, name, load, way, key):
+        """Median of a number of a candidate's samples; None without samples that have it."""
+        return median_of(self.of(name, load, way), key)
+
     def ratio(self, figure, reference, load, way):
         base = [sample[load.figure] for sample in self.of(reference, load, way)]
         return figure / statistics.median(base) if base else None
@@ -145,6 +150,7 @@ class Result:
                 for candidate in self.candidates
             ],
             "summary": self.rows(),
+            "goals": goals.judged(self),
             "skipped": self.skipped,
             "failures": self.failures,
         }
@@ -162,6 +168,7 @@ class Result:
             headings = headings_of(load)
             lines += ["", f"{load.title} ({load.name})", *(columns([row[at] for row in headings]) for at in (0, 1))]
             lines += [columns(row_texts(load, row)) for row in self.rows_of(load)]
+        lines += goals.lines(goals.judged(self))
         lines.append("")
         lines += [f"{c.name}: {self.versions[c.name]}, {c.cipher}; {c.variant}" for c in self.candidates]
         lines += [f"SKIPPED: {s['candidate']}: {s['why']}" for s in self.skipped]
