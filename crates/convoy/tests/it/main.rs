@@ -16,6 +16,7 @@ mod docs;
 mod doctor;
 mod exec;
 mod fast_path;
+mod frr;
 mod install;
 mod json;
 mod keep;
