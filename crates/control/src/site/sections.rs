@@ -12,6 +12,7 @@ use super::model::{
     Backend, BetweenTunnels, Capture, FastPath, Metrics, Plain, Routes, Site, Wire,
 };
 use super::name::is_name;
+use super::places::Places;
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::{check, crypto, daemons, drivers, marks, policy, sa, width, workers};
 
@@ -134,6 +135,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         legacy: legacy?,
         marks: marks?,
         key_files: mem::take(&mut report.key_files).into_iter().map(|at| at.value).collect(),
+        places: Places::default(),
     })
 }
 

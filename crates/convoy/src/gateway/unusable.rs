@@ -6,7 +6,7 @@ use convoy_ipsec::sa::IpsecProtocol;
 
 use super::addresses::{missing_addresses, missing_after_a_while};
 use super::leak_protection::unprotectable;
-use super::plan::{finding, loops, missing_cpus};
+use super::plan::{loops, missing_cpus};
 use crate::exit::{Stop, describe};
 
 /// Everything for which a gateway of this site can run on no machine.
@@ -95,7 +95,7 @@ pub fn enter_namespace(site: &Site) -> anyhow::Result<()> {
 
 fn no_namespace(site: &Site, error: HostError) -> Finding {
     let help = "make it first (`ip netns add`), or remove the line";
-    finding(site, "namespace", describe(&error.into()), help)
+    site.finding("namespace", describe(&error.into()), help)
 }
 
 /// Interfaces that a site names and does not make, and that are not here.
@@ -107,7 +107,7 @@ fn missing_interfaces(site: &Site) -> Vec<Finding> {
         let error = network.link(&LinkName::new(name?).ok()?).err()?;
         let is_missing = matches!(error, HostError::NoSuchLink { .. });
         let help = "name one that `ip link` shows";
-        is_missing.then(|| finding(site, key, error.to_string(), help))
+        is_missing.then(|| site.finding(key, error.to_string(), help))
     });
     missing.collect()
 }
@@ -117,7 +117,7 @@ fn loopback(site: &Site) -> Option<Finding> {
     let is_tun = !site.plain.backend.is_direct();
     (is_tun && site.plain.interface == "lo").then(|| {
         let what = "lo is the host's loopback interface, and no TUN interface".to_owned();
-        finding(site, "plain.interface", what, "choose another name, such as convoy0")
+        site.finding("plain.interface", what, "choose another name, such as convoy0")
     })
 }
 
@@ -135,7 +135,7 @@ fn foreign_interface(site: &Site) -> Option<Finding> {
     let is_tun = network.tun_state(link.index).ok()?.is_some();
     (!is_tun).then(|| {
         let what = format!("{name} exists, and is no TUN interface with several queues");
-        finding(site, "plain.interface", what, "choose a name that `ip link` does not show")
+        site.finding("plain.interface", what, "choose a name that `ip link` does not show")
     })
 }
 
@@ -144,7 +144,7 @@ fn nothing_to_protect(site: &Site) -> Option<Finding> {
     (site.policies.is_empty() && site.xfrm.is_none()).then(|| {
         let what = "there is no [[policy]] and no [xfrm], so the gateway would protect nothing";
         let help = "add policies and their SAs, or [xfrm] for an IKE daemon; was the file cut off?";
-        finding(site, "policy", what.to_owned(), help)
+        site.finding("policy", what.to_owned(), help)
     })
 }
 

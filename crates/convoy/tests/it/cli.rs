@@ -367,6 +367,39 @@ fn check_and_dry_run_agree() {
     assert_eq!(said.matches("processor 1023 is not available").count(), 2, "{said}");
 }
 
+/// Changes of a good site file, and the line and key of what is found then: by `check` as an error, a warning or a note, and
+/// by a dry run as an error.
+const FOUND_LATE: &[(&str, &str, &str, &str)] = &[
+    ("[wire]", "routes = [\"0.0.0.0/0\"]\n[wire]", "routes = ", "plain.routes"),
+    // Routes are missing there that would say what is meant.
+    ("remote = \"10.2.0.0/24\"", "remote = \"0.0.0.0/0\"", "[plain]", "plain.routes"),
+    ("interface = \"tun0\"", "interface = \"lo\"", "interface = ", "plain.interface"),
+    ("interface = \"tun0\"", "interface = \"t%d\"", "interface = ", "plain.interface"),
+    ("count = 1", "count = 1\npin = [1023]", "pin = ", "workers.pin"),
+    ("[plain]", "namespace = \"no-such-one\"\n[plain]", "namespace = ", "namespace"),
+    ("[wire]", "[wire]\ninterface = \"no-such0\"", "interface = \"no", "wire.interface"),
+    ("esn = true", "esn = true", "local = \"198", "sa[one-out].local"),
+];
+
+#[test]
+fn what_is_found_late_has_the_line_of_its_key_in_all_verbs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Plan::simple().write('a', folder.path());
+    let good = fs::read_to_string(&path).unwrap();
+    for (right, wrong, line, key) in FOUND_LATE {
+        let broken = good.replacen(right, wrong, 1);
+        fs::write(&path, &broken).unwrap();
+        let at = broken.lines().position(|it| it.starts_with(line)).unwrap();
+        let at = format!("{}:{}:", path.display(), at + 1);
+        for arguments in [&["check"][..], &["run", "--dry-run"]] {
+            let output = convoy(&[arguments, &[path.to_str().unwrap()]].concat());
+            let said = text(&output.stderr);
+            let is_told = |line: &str| line.contains(&at) && line.contains(&format!(" {key}: "));
+            assert!(said.lines().any(is_told), "{arguments:?} {key} at {at}\n{said}");
+        }
+    }
+}
+
 /// A dry run by somebody who could not start the gateway says so, and does not end as if all were well.
 #[test]
 fn a_dry_run_without_rights_says_what_it_could_not_see() {
