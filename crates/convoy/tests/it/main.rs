@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod adversity;
+mod agree;
 mod bench;
 mod bench_tls;
 mod carrier;
