@@ -1,7 +1,6 @@
 //! Tests that need no gateway and no rights.
 
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -34,31 +33,6 @@ fn help_is_an_answer_and_a_wrong_command_line_is_not() {
     for arguments in [&["rum"][..], &["run"], &["check"], &["status", "--jsn"]] {
         assert_eq!(convoy(arguments).status.code(), Some(2), "{arguments:?}");
     }
-}
-
-/// Tables are folded where the terminal is narrow, and whole where there is none.
-#[test]
-fn tables_fold_to_the_width_of_a_terminal() {
-    const WIDTH: u16 = 60;
-    let size = nix::pty::Winsize { ws_row: 24, ws_col: WIDTH, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = nix::pty::openpty(Some(&size), None).unwrap();
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_convoy"))
-        .arg("crypto")
-        .stdout(std::process::Stdio::from(pty.slave))
-        .spawn()
-        .unwrap();
-    let mut shown = Vec::new();
-    // The end of the other side is an error here.
-    let _ = fs::File::from(pty.master).read_to_end(&mut shown);
-    assert!(child.wait().unwrap().success());
-    let first_two = |text: &str| -> String {
-        text.replace('\r', "").split("\n\n").take(2).collect::<Vec<_>>().join("\n")
-    };
-    let (folded, whole) = (first_two(&text(&shown)), first_two(&text(&convoy(&["crypto"]).stdout)));
-    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
-    assert!(longest(&whole) > WIDTH.into(), "{whole}");
-    assert!(longest(&folded) <= WIDTH.into(), "{folded}");
-    assert!(!folded.contains('\x1b'), "{folded}");
 }
 
 /// An error shows the usage of its verb as the help does: what may be left out stands in brackets.

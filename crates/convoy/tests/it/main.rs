@@ -34,6 +34,7 @@ mod replay;
 mod standby;
 mod strongswan;
 mod stuck;
+mod terminal;
 mod tls_records;
 mod tunnels;
 mod unit;
