@@ -54,6 +54,7 @@ needs=(
     "dpdk-test-crypto-perf|dpdk|the bench beside crypto devices of DPDK"
     "ab|apache2-utils|a test of the TLS bench with Apache Bench"
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
+    "/usr/lib/frr/zebra|frr|tests of routes that FRR learns through a tunnel"
     "llvm-mca-19|llvm-19|what kernels cost on processors that are not at hand"
 )
 # It and what it needs take more than a minute to install.
@@ -123,6 +124,10 @@ install_packages() {
         ./interop/install-strongswan.sh --around apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 \
             install -y --no-install-recommends "${wanted[@]}" > /dev/null ||
             echo "install-deps: apt-get install failed"
+        # Nobody asked for routing daemons after the next start of this machine.
+        case " ${wanted[*]} " in
+            *" frr "*) command -v systemctl > /dev/null && systemctl disable --quiet frr.service 2> /dev/null ;;
+        esac
     fi
     ./interop/install-libreswan.sh --unpack > /dev/null
 }

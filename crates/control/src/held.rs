@@ -75,6 +75,13 @@ pub(crate) enum Difference {
     FileReplaced { path: PathBuf, name: &'static str },
 }
 
+/// True if a folder has the mark of one that was in use, or of one in its place.
+pub(crate) fn was_used(path: &Path) -> bool {
+    let mut value = [0_u8; 8];
+    rustix::fs::getxattr(path, MARK, &mut value).is_ok()
+        || path.join(LOST).symlink_metadata().is_ok()
+}
+
 /// A folder that is locked as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Held {

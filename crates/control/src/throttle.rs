@@ -13,13 +13,15 @@ impl Throttle {
     /// Time between two messages.
     const INTERVAL: Duration = Duration::from_secs(5);
 
-    /// Warns, unless it did so just now.
-    pub(crate) fn warn(&mut self, what: impl FnOnce() -> String) {
-        match self.says(Instant::now()) {
+    /// Warns, unless it did so just now; returns whether it did.
+    pub(crate) fn warn(&mut self, what: impl FnOnce() -> String) -> bool {
+        let silenced = self.says(Instant::now());
+        match silenced {
             None => {}
             Some(0) => tracing::warn!("{}", what()),
             Some(before) => tracing::warn!("{} (after {before} more warnings)", what()),
         }
+        silenced.is_some()
     }
 
     /// Number of messages that were not said before, if one may be said at `now`.

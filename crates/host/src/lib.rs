@@ -82,6 +82,7 @@ pub use plan::{Applied, Plan};
 pub use private_file::create_private_file;
 pub use sysctl::{Family, Scope, Sysctl};
 pub use tun::TunState;
+pub use undo::Conflict;
 pub use watch::{AddressWatch, News, Watch};
 
 pub use ipnet::IpNet;

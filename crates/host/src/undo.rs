@@ -1,5 +1,6 @@
 //! Making one change, and taking it back.
 
+use std::collections::HashMap;
 use std::io;
 
 use ipnet::IpNet;
@@ -9,7 +10,7 @@ use netlink_packet_route::{
 };
 
 use crate::{
-    Cause, Change, LinkName, Network, Route, Sysctl,
+    Cause, Change, HostError, LinkName, Network, Route, RouteEntry, Sysctl,
     change::{address_message, alias_message, guard_message, mtu_message, up_message},
     netlink::Refusal,
     sysctl::OpenSysctl,
@@ -149,12 +150,55 @@ fn add_route(network: &mut Network, route: &Route) -> Result<Option<Undo>, Cause
 /// The route in whose place the new one would go: its interface if it has the same next hop, and
 /// the whole in words.
 fn rival(network: &mut Network, route: &Route) -> Result<Option<(Option<u32>, String)>, Cause> {
-    let found = network.routes()?.into_iter().find(|entry| {
-        entry.to == route.to.trunc()
-            && entry.table == route.table_or_main()
-            && entry.metric == route.metric_or_default()
-    });
+    let found = network.routes()?.into_iter().find(|entry| place_of(entry) == place_for(route));
     let Some(entry) = found else { return Ok(None) };
+    let words = in_words(network, &entry)?;
+    let same_hop = entry.via == route.via;
+    Ok(Some((entry.link_index.filter(|_| same_hop), words)))
+}
+
+/// Destination, table and metric, which no two routes have in common.
+fn place_of(entry: &RouteEntry) -> (IpNet, u32, u32) {
+    (entry.to, entry.table, entry.metric)
+}
+
+fn place_for(route: &Route) -> (IpNet, u32, u32) {
+    (route.to.trunc(), route.table_or_main(), route.metric_or_default())
+}
+
+/// A route that cannot be made, as another one is in its place.
+#[derive(Debug)]
+pub struct Conflict<'r> {
+    /// The route.
+    pub route: &'r Route,
+    /// Index of the other one's interface, if it has one.
+    pub link_index: Option<u32>,
+    /// The other one, in words.
+    pub other: String,
+}
+
+impl Network {
+    /// Finds the routes that cannot be made.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn conflicts<'r>(&mut self, wanted: &'r [Route]) -> Result<Vec<Conflict<'r>>, HostError> {
+        let there: HashMap<_, _> =
+            self.routes()?.into_iter().map(|entry| (place_of(&entry), entry)).collect();
+        let mut conflicts = Vec::new();
+        for route in wanted {
+            let Some(other) = there.get(&place_for(route)) else { continue };
+            let own = self.link(&route.link).ok().map(|link| link.index);
+            if own.is_none() || other.link_index != own || other.via != route.via {
+                let (link_index, other) = (other.link_index, in_words(self, other)?);
+                conflicts.push(Conflict { route, link_index, other });
+            }
+        }
+        Ok(conflicts)
+    }
+}
+
+fn in_words(network: &mut Network, entry: &RouteEntry) -> Result<String, HostError> {
     let link = match entry.link_index {
         Some(index) => network.link_by_index(index)?.map(|link| link.name),
         None => None,
@@ -166,8 +210,7 @@ fn rival(network: &mut Network, route: &Route) -> Result<Option<(Option<u32>, St
     if let Some(via) = entry.via {
         words += &format!(", next hop {via}");
     }
-    let same_hop = entry.via == route.via;
-    Ok(Some((entry.link_index.filter(|_| same_hop), words)))
+    Ok(words)
 }
 
 fn is_local(network: &mut Network, address: std::net::IpAddr) -> Result<bool, Cause> {

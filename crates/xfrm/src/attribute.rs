@@ -1,7 +1,7 @@
 //! Attributes: their numbers, what a kernel asks of each, and the table a message's end up in.
 
 use crate::bytes::Writer;
-use crate::header::{HEADER_LEN, Kind, Message};
+use crate::header::{Flags, HEADER_LEN, Kind, Message};
 use crate::refusal::{Errno, Refusal};
 
 /// Bits of `nla_type` that are the number; the others are `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
@@ -152,14 +152,51 @@ impl Space {
     }
 }
 
+/// Attributes one behind the other, as types and payloads. What is too short for one ends them without an error, and is left.
+struct Sequence<'a>(&'a [u8]);
+
+impl<'a> Iterator for Sequence<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&[l0, l1, n0, n1], _) = self.0.split_first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([l0, l1]));
+        let payload = self.0.get(4..len)?;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([n0, n1]), payload))
+    }
+}
+
+/// Number of bytes behind the last attribute of a request, which are none themselves. A kernel remarks on them, and ignores
+/// them; so does [`Request::parse`](crate::Request::parse).
+#[must_use]
+pub fn leftover(request: &Message<'_>) -> usize {
+    let header = request.header();
+    let Some(kind) = Kind::from_number(header.number) else { return 0 };
+    if !header.flags.any(Flags::REQUEST) {
+        return 0;
+    }
+    let fixed = match kind {
+        // Of this one a kernel reads no attributes.
+        Kind::GetPolicy if header.flags.any(Flags::DUMP) => return 0,
+        Kind::GetSa if header.flags.any(Flags::DUMP) => 0,
+        Kind::NewSadInfo => 0,
+        kind => kind.fixed_len(),
+    };
+    let attributes = request.body().get(fixed.next_multiple_of(4)..).unwrap_or_default();
+    let mut sequence = Sequence(attributes);
+    sequence.by_ref().for_each(drop);
+    sequence.0.len()
+}
+
 /// The attributes of one message, by number; of several with one number the last.
 pub(crate) struct Attributes<'a> {
     space: Space,
     known: [Option<&'a [u8]>; 42],
     /// Numbers above the highest one known.
     foreign: Vec<u16>,
-    /// True if bytes are left behind the last attribute.
-    leftover: bool,
+    /// Number of bytes behind the last attribute.
+    leftover: usize,
 }
 
 const _: () = assert!(MAX == 41);
@@ -191,13 +228,10 @@ impl<'a> Attributes<'a> {
         Ok((head, Self::parse(rest, HEADER_LEN.saturating_add(start), space)?))
     }
 
-    fn parse(mut rest: &'a [u8], mut offset: usize, space: Space) -> Result<Self, Refusal> {
-        let mut table = Self { space, known: [None; 42], foreign: Vec::new(), leftover: false };
-        // What is too short for an attribute ends the list without an error.
-        while let Some((&[l0, l1, n0, n1], _)) = rest.split_first_chunk::<4>() {
-            let len = usize::from(u16::from_ne_bytes([l0, l1]));
-            let raw = u16::from_ne_bytes([n0, n1]);
-            let Some(payload) = rest.get(4..len) else { break };
+    fn parse(attributes: &'a [u8], mut offset: usize, space: Space) -> Result<Self, Refusal> {
+        let mut table = Self { space, known: [None; 42], foreign: Vec::new(), leftover: 0 };
+        let mut sequence = Sequence(attributes);
+        for (raw, payload) in &mut sequence {
             let number = raw & NUMBER_MASK;
             if number == 0 || number > space.max() {
                 table.foreign.push(number);
@@ -208,18 +242,16 @@ impl<'a> Attributes<'a> {
                     *slot = Some(payload);
                 }
             }
-            let step = len.next_multiple_of(4);
-            rest = rest.get(step..).unwrap_or_default();
-            offset = offset.saturating_add(step);
+            offset = offset.saturating_add(payload.len().saturating_add(4).next_multiple_of(4));
         }
-        table.leftover = !rest.is_empty();
+        table.leftover = sequence.0.len();
         Ok(table)
     }
 
     /// Kernel's text for a refusal that has no words of its own: it remarks on bytes that are left
     /// over, and does not refuse them.
     pub(crate) fn remark(&self) -> &'static str {
-        if self.leftover { "bytes leftover after parsing attributes" } else { "" }
+        if self.leftover > 0 { "bytes leftover after parsing attributes" } else { "" }
     }
 
     pub(crate) fn get(&self, number: u16) -> Option<&'a [u8]> {
@@ -409,6 +441,7 @@ mod tests {
             let bytes = [&attribute(IF_ID, &[1, 0, 0, 0]), end].concat();
             let table = Attributes::parse(&bytes, 0, Space::Xfrm).unwrap();
             assert!(table.has(IF_ID) && table.foreign.is_empty(), "{end:?}");
+            assert_eq!(table.leftover, end.len(), "{end:?}");
         }
     }
 

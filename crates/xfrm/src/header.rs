@@ -41,7 +41,7 @@ impl Flags {
 }
 
 macro_rules! kinds {
-    ($($(#[doc = $doc:literal])* $name:ident = $value:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $word:literal;)*) => {
         /// Type of a message: the XFRM values of `nlmsg_type` (`linux/xfrm.h`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
@@ -52,6 +52,14 @@ macro_rules! kinds {
         impl Kind {
             /// All of them, by number.
             pub const ALL: [Self; 25] = [$(Self::$name,)*];
+
+            /// Linux's word for it, without `XFRM_MSG_`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
 
             /// The kind with this number.
             #[must_use]
@@ -67,55 +75,55 @@ macro_rules! kinds {
 
 kinds! {
     /// An SA: a request to add it, an answer, or an event.
-    NewSa = 0x10,
+    NewSa = 0x10, "NEWSA";
     /// An SA goes.
-    DelSa = 0x11,
+    DelSa = 0x11, "DELSA";
     /// A question about one SA, or all.
-    GetSa = 0x12,
+    GetSa = 0x12, "GETSA";
     /// A policy: a request to add it, an answer, or an event.
-    NewPolicy = 0x13,
+    NewPolicy = 0x13, "NEWPOLICY";
     /// A policy goes.
-    DelPolicy = 0x14,
+    DelPolicy = 0x14, "DELPOLICY";
     /// A question about one policy, or all.
-    GetPolicy = 0x15,
+    GetPolicy = 0x15, "GETPOLICY";
     /// A request for an SPI nobody has.
-    AllocSpi = 0x16,
+    AllocSpi = 0x16, "ALLOCSPI";
     /// An event: a packet wants an SA.
-    Acquire = 0x17,
+    Acquire = 0x17, "ACQUIRE";
     /// An event: an SA reached a limit.
-    Expire = 0x18,
+    Expire = 0x18, "EXPIRE";
     /// A policy, whether there is one already or not.
-    UpdPolicy = 0x19,
+    UpdPolicy = 0x19, "UPDPOLICY";
     /// An SA that is there already gets its keys or new limits.
-    UpdSa = 0x1a,
+    UpdSa = 0x1a, "UPDSA";
     /// An event: a policy reached a limit.
-    PolExpire = 0x1b,
+    PolExpire = 0x1b, "POLEXPIRE";
     /// All SAs of a protocol go.
-    FlushSa = 0x1c,
+    FlushSa = 0x1c, "FLUSHSA";
     /// All policies of a type go.
-    FlushPolicy = 0x1d,
+    FlushPolicy = 0x1d, "FLUSHPOLICY";
     /// Sequence numbers and counters of an SA, given or answered.
-    NewAe = 0x1e,
+    NewAe = 0x1e, "NEWAE";
     /// A question about sequence numbers and counters.
-    GetAe = 0x1f,
+    GetAe = 0x1f, "GETAE";
     /// An event that nothing here raises.
-    Report = 0x20,
+    Report = 0x20, "REPORT";
     /// SAs and policies move to other addresses.
-    Migrate = 0x21,
+    Migrate = 0x21, "MIGRATE";
     /// The answer to `GetSadInfo`.
-    NewSadInfo = 0x22,
+    NewSadInfo = 0x22, "NEWSADINFO";
     /// Asks for the number of SAs.
-    GetSadInfo = 0x23,
+    GetSadInfo = 0x23, "GETSADINFO";
     /// Thresholds of the policies' hash tables, and the answer to `GetSpdInfo`.
-    NewSpdInfo = 0x24,
+    NewSpdInfo = 0x24, "NEWSPDINFO";
     /// Asks for the number of policies.
-    GetSpdInfo = 0x25,
+    GetSpdInfo = 0x25, "GETSPDINFO";
     /// An event: the peer's address or port changed.
-    Mapping = 0x26,
+    Mapping = 0x26, "MAPPING";
     /// Sets the decision about packets without a policy.
-    SetDefault = 0x27,
+    SetDefault = 0x27, "SETDEFAULT";
     /// The question about it, and the answer.
-    GetDefault = 0x28,
+    GetDefault = 0x28, "GETDEFAULT";
 }
 
 impl Kind {

@@ -73,7 +73,7 @@ mod template;
 pub use acknowledgement::{AckOptions, Acknowledgement};
 pub use address::{Mode, ProtocolFilter, SaProtocol};
 pub use algorithm::{Aead, Algorithm, AlgorithmName, Integrity, KEY_BITS_MAX, Key, Transform};
-pub use attribute::{Others, attribute_name};
+pub use attribute::{Others, attribute_name, leftover};
 pub use bytes::{Datagram, Received};
 pub use database::{
     DefaultAction, Defaults, FlushPolicy, FlushSa, HashThreshold, InfoQuery, SadInfo, SetSpdInfo,

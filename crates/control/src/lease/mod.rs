@@ -75,6 +75,7 @@ mod hash;
 mod image;
 mod keeper;
 mod ledger;
+mod look;
 mod pace;
 mod storage;
 mod store;
@@ -86,6 +87,7 @@ pub(crate) use hash::{direction_of, number_of};
 pub use image::BootId;
 pub use keeper::{LeaseEvent, LeaseKeeper};
 pub use ledger::{InboundRequest, OutboundRequest};
+pub use look::look;
 pub(crate) use pace::{LEAST_ALLOWANCE, Progress, allowance};
 pub use storage::{Slot, Storage};
 

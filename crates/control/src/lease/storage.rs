@@ -96,8 +96,10 @@ pub(super) struct Opened {
     pub(super) key: HashKey,
 }
 
-const HASH_KEY: &str = "hash-key";
-const FRESH_KEY: &str = "hash-key.new";
+/// The file of the key by which records are found.
+pub(super) const HASH_KEY: &str = "hash-key";
+/// Its name while it is made.
+pub(super) const FRESH_KEY: &str = "hash-key.new";
 
 impl Folder {
     /// Locks a folder and opens its key; makes both key and empty images in a new folder.

@@ -15,6 +15,7 @@ mod lifetime;
 mod marks;
 mod model;
 mod name;
+mod places;
 mod policy;
 mod reader;
 mod sa;
@@ -39,6 +40,7 @@ pub use model::{
     least_mtu,
 };
 pub(crate) use name::is_name;
+pub use places::Places;
 
 use reader::{Place, Report, Table};
 use source::Source;
@@ -92,8 +94,10 @@ impl Site {
                 return report.finish(None);
             }
         }
-        let site =
-            sections::read(Table::new(whole, part(document.into_inner())), &mut report, path);
+        let document = document.into_inner();
+        let places = Places::of(&document, &source);
+        let site = sections::read(Table::new(whole, part(document)), &mut report, path);
+        let site = site.map(|site| Site { places, ..site });
         report.finish(site.filter(|_| errors.is_empty()))
     }
 }

@@ -13,6 +13,8 @@ use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
 
+use super::places::Places;
+
 /// A gateway as its site file describes it: every value checked, every default filled in.
 #[derive(Debug)]
 pub struct Site {
@@ -63,6 +65,8 @@ pub struct Site {
     pub legacy: bool,
     /// Files that keys were read from.
     pub key_files: Vec<PathBuf>,
+    /// Positions of keys in the file, for [`Site::finding`].
+    pub places: Places,
 }
 
 impl Site {

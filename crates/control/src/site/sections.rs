@@ -12,6 +12,7 @@ use super::model::{
     Backend, BetweenTunnels, Capture, FastPath, Metrics, Plain, Routes, Site, Wire,
 };
 use super::name::is_name;
+use super::places::Places;
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::{check, crypto, daemons, drivers, marks, policy, sa, width, workers};
 
@@ -24,16 +25,12 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     let state_dir = root.take("state_dir").and_then(|f| path_in(f, report, &folder));
     let control_socket = root.take("control_socket").map(|f| socket(f, report, &folder));
     let (mut plain_place, mut wanted_spd) = (None, None);
-    let plain = match root.need(report, "plain", "[plain]") {
-        Some(field) => {
-            plain_place = Some(field.place.clone());
-            field
-                .table(report, "a [plain] section")
-                .and_then(|table| plain(table, report, &mut wanted_spd))
-        }
-        None => None,
-    };
-    let wire = section(&mut root, report, "wire", wire).map(|wire| beside_sockets(wire, &root));
+    let plain = root.need(report, "plain", "[plain]").and_then(|field| {
+        plain_place = Some(field.place.clone());
+        let table = field.table(report, "a [plain] section")?;
+        plain(table, report, &mut wanted_spd)
+    });
+    let wire = wire_side(&mut root, report);
     let (workers, worker_rules) = workers::read(&mut root, report).unzip();
     let workers = workers.flatten();
     let known = drivers::Known::new();
@@ -134,6 +131,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         legacy: legacy?,
         marks: marks?,
         key_files: mem::take(&mut report.key_files).into_iter().map(|at| at.value).collect(),
+        places: Places::default(),
     })
 }
 
@@ -315,7 +313,21 @@ fn beside_sockets(wire: Wire, root: &Table<'_>) -> Wire {
     Wire { backend: Backend::Host, fast_path: FastPath::Needed, ..wire }
 }
 
-fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
+/// Reads the section `[wire]`.
+fn wire_side(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
+    let serves_daemons = root.has("xfrm");
+    // Packet sockets cannot be beside IKE daemons, which is told there: no interface would help.
+    let needs_interface =
+        |backend: Backend| backend.is_direct() && !(serves_daemons && backend == Backend::AfPacket);
+    let wire = section(root, report, "wire", |table, report| wire(table, report, needs_interface));
+    wire.map(|wire| beside_sockets(wire, root))
+}
+
+fn wire(
+    mut table: Table<'_>,
+    report: &mut Report<'_>,
+    needs_interface: impl Fn(Backend) -> bool,
+) -> Option<Wire> {
     let words = [
         ("auto", (Backend::Host, FastPath::Auto)),
         ("socket", (Backend::Host, FastPath::Off)),
@@ -324,7 +336,7 @@ fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
     ];
     let backend = table.take("backend").map(|f| f.choice(report, &words).map(|at| at.value));
     let name = match backend {
-        Some(Some((direct, _))) if direct.is_direct() => {
+        Some(Some((backend, _))) if needs_interface(backend) => {
             let name = table.need(report, "interface", "interface = \"eth0\"");
             Some(name.and_then(|f| interface(f, report)))
         }

@@ -44,6 +44,7 @@ fn settings(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         marks,
         legacy: _,
         key_files: _,
+        places: _,
     } = new;
     let Plain { backend, interface, addresses, mtu, routes, spd, between_tunnels: _ } = plain;
     let Wire {

@@ -14,7 +14,8 @@ pub fn fold_to(columns: u16) {
 const GAP: &str = "  ";
 
 /// Rows of cells, each column as wide as its widest cell, or folded between words to the width of the terminal. Numbers stand
-/// to the right: `is_right` says of which columns, and those are not folded.
+/// to the right: `is_right` says of which columns, and those are not folded, but for the first row, the headings. Where
+/// columns are too many for the terminal, the rest of them follows below, each time behind the first column.
 #[must_use]
 pub fn columns(rows: &[Vec<String>], is_right: impl Fn(usize) -> bool) -> String {
     let width = Some(TERMINAL.load(Ordering::Relaxed)).filter(|width| *width > 0);
@@ -23,24 +24,87 @@ pub fn columns(rows: &[Vec<String>], is_right: impl Fn(usize) -> bool) -> String
 
 fn folded(rows: &[Vec<String>], is_right: impl Fn(usize) -> bool, width: Option<usize>) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widest = |at: usize, of: fn(&str) -> usize| {
-        rows.iter().filter_map(|row| row.get(at)).map(|cell| of(cell)).max().unwrap_or(0)
+    let all: Vec<_> = (0..count).map(|at| Column::of(rows, at, &is_right)).collect();
+    let Some(width) = width else {
+        return laid_out(rows, &all.iter().collect::<Vec<_>>());
     };
-    let mut widths: Vec<_> = (0..count).map(|at| widest(at, length)).collect();
-    if let Some(width) = width {
-        let least: Vec<_> = (0..count)
-            .map(|at| if is_right(at) { widest(at, length) } else { widest(at, longest_word) })
-            .collect();
-        shrink(&mut widths, &least, width.saturating_sub(GAP.len() * count.saturating_sub(1)));
+    let parts: Vec<_> = parts(&all, width)
+        .into_iter()
+        .map(|mut part| {
+            shrink(&mut part, width);
+            laid_out(rows, &part.iter().collect::<Vec<_>>())
+        })
+        .collect();
+    parts.join("\n")
+}
+
+/// A column of a table, with widths in characters.
+#[derive(Clone, Copy)]
+struct Column {
+    at: usize,
+    is_right: bool,
+    width: usize,
+    /// Width below which a word or a number would not fit.
+    least: usize,
+}
+
+impl Column {
+    /// Width up to which a column of words counts when columns are divided: wider ones are folded.
+    const COMFORTABLE: usize = 16;
+
+    /// Width with which it counts when columns are divided.
+    fn comfortable(&self) -> usize {
+        if self.is_right { self.least } else { self.width.min(Self::COMFORTABLE).max(self.least) }
     }
+
+    fn of(rows: &[Vec<String>], at: usize, is_right: &impl Fn(usize) -> bool) -> Self {
+        let is_right = is_right(at);
+        let cells =
+            || rows.iter().enumerate().filter_map(|(row, cells)| Some((row, cells.get(at)?)));
+        let least = cells().map(|(row, cell)| match is_right && row > 0 {
+            true => length(cell),
+            false => longest_word(cell),
+        });
+        let (width, least) = (cells().map(|(_, cell)| length(cell)).max(), least.max());
+        Self { at, is_right, width: width.unwrap_or(0), least: least.unwrap_or(0) }
+    }
+}
+
+/// The columns of each part of a table: one part, if they fit a terminal at their least widths.
+fn parts(all: &[Column], width: usize) -> Vec<Vec<Column>> {
+    let least = total(all.iter().map(|column| column.least));
+    let Some((first, others)) = all.split_first().filter(|_| least > width) else {
+        return vec![all.to_vec()];
+    };
+    let mut parts = vec![vec![*first]];
+    for column in others {
+        let Some(part) = parts.last_mut() else { break };
+        let with = total(part.iter().chain([column]).map(Column::comfortable));
+        if part.len() > 1 && with > width {
+            parts.push(vec![*first, *column]);
+        } else {
+            part.push(*column);
+        }
+    }
+    parts
+}
+
+/// Width of columns with the gaps between them.
+fn total(widths: impl Iterator<Item = usize>) -> usize {
+    widths.map(|width| width + GAP.len()).sum::<usize>().saturating_sub(GAP.len())
+}
+
+fn laid_out(rows: &[Vec<String>], columns: &[&Column]) -> String {
     let mut text = String::new();
     for row in rows {
-        let cells: Vec<_> =
-            row.iter().zip(&widths).map(|(cell, width)| wrap(cell, *width)).collect();
-        for at in 0..cells.iter().map(Vec::len).max().unwrap_or(1) {
-            let parts = cells.iter().zip(&widths).enumerate().map(|(column, (lines, &width))| {
+        let cells: Vec<_> = columns
+            .iter()
+            .filter_map(|column| Some((wrap(row.get(column.at)?, column.width), column)))
+            .collect();
+        for at in 0..cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or(1) {
+            let parts = cells.iter().map(|(lines, Column { is_right, width, .. })| {
                 let part = lines.get(at).copied().unwrap_or_default();
-                match is_right(column) {
+                match is_right {
                     true => format!("{part:>width$}"),
                     false => format!("{part:<width$}"),
                 }
@@ -53,11 +117,11 @@ fn folded(rows: &[Vec<String>], is_right: impl Fn(usize) -> bool, width: Option<
 }
 
 /// Makes the widest columns narrower, none below its least width, until all of them together take no more than `room`.
-fn shrink(widths: &mut [usize], least: &[usize], room: usize) {
-    while widths.iter().sum::<usize>() > room {
-        let widest = widths.iter_mut().zip(least).filter(|(width, least)| **width > **least);
-        let Some((width, _)) = widest.max_by_key(|(width, _)| **width) else { return };
-        *width -= 1;
+fn shrink(columns: &mut [Column], room: usize) {
+    while total(columns.iter().map(|column| column.width)) > room {
+        let foldable = columns.iter_mut().filter(|column| column.width > column.least);
+        let Some(widest) = foldable.max_by_key(|column| column.width) else { return };
+        widest.width -= 1;
     }
 }
 
@@ -117,7 +181,27 @@ mod tests {
         assert_eq!(folded(&rows, |at| at == 1, Some(45)), text);
         // Where words alone are too long, no line gets longer than they make it.
         let narrow = folded(&rows, |at| at == 1, Some(10));
-        assert!(narrow.lines().all(|line| line.chars().count() <= 7 + 10 + 7 + 4), "{narrow}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 7 + 10 + 2), "{narrow}");
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_follow_below_behind_the_first_one() {
+        let rows = rows(&[
+            &["SA", "numbers left", "peer", "last packet"],
+            &["one", "12 345 678", "192.0.2.1", "1 min 5 s ago"],
+        ]);
+        let text = "SA       numbers  peer\n\
+                    \u{20}           left\n\
+                    one   12 345 678  192.0.2.1\n\
+                    \n\
+                    SA   last packet\n\
+                    one  1 min 5 s ago\n";
+        assert_eq!(folded(&rows, |at| at == 1, Some(27)), text);
+        let whole = "SA   numbers left  peer       last packet\n\
+                     one    12 345 678  192.0.2.1  1 min 5 s ago\n";
+        for width in [None, Some(80)] {
+            assert_eq!(folded(&rows, |at| at == 1, width), whole, "{width:?}");
+        }
     }
 
     #[test]

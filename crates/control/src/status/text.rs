@@ -290,7 +290,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
                 path_mtu,
             } => {
                 row.extend([
-                    count(left),
+                    large(left),
                     leased(sequence, leased_until),
                     ends(exhausted_in_s),
                     path_mtu.to_string(),
@@ -302,7 +302,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
             DirectionStatus::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
                 let window =
                     if replay_window == 0 { "off".to_owned() } else { replay_window.to_string() };
-                row.extend([replay_edge.to_string(), window, count(replayed), count(icv_failures)]);
+                row.extend([large(replay_edge), window, count(replayed), count(icv_failures)]);
                 row.extend(limited.then(|| life(sa.lifetime.as_ref())));
                 row.extend(rest(sa));
                 inbound.row(row);
@@ -325,6 +325,10 @@ fn leased(sequence: u64, leased_until: u64) -> String {
     }
 }
 
+/// A remainder of packets or bytes that is no limit to anybody: 2^60 bytes take three years at 100 Gbit/s. Libreswan writes
+/// 2^63 for no limit.
+const ENDLESS: u64 = 1 << 60;
+
 /// Remainder until an SA ends, or until it should be replaced if it never ends by itself.
 fn life(lifetime: Option<&LifetimeStatus>) -> String {
     let Some(lifetime) = lifetime else { return "no limit".to_owned() };
@@ -332,17 +336,18 @@ fn life(lifetime: Option<&LifetimeStatus>) -> String {
         let time = [left.age_s, left.use_s].into_iter().flatten().min_by(f64::total_cmp);
         let parts = [
             time.map(duration),
-            left.bytes.map(bytes),
-            left.packets.map(|n| format!("{} packets", count(n))),
+            left.bytes.filter(|n| *n < ENDLESS).map(bytes),
+            left.packets.filter(|n| *n < ENDLESS).map(|n| format!("{} packets", count(n))),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
     let mut text = match (lifetime.state, parts(&lifetime.hard)) {
         (LifetimeState::Expired, _) => return "EXPIRED".to_owned(),
         (LifetimeState::Ending, hard) if hard.is_empty() => return "replace it".to_owned(),
-        (LifetimeState::Live, hard) if hard.is_empty() => {
-            format!("{} (soft)", parts(&lifetime.soft))
-        }
+        (LifetimeState::Live, hard) if hard.is_empty() => match parts(&lifetime.soft) {
+            soft if soft.is_empty() => "no limit".to_owned(),
+            soft => format!("{soft} (soft)"),
+        },
         (LifetimeState::Live, hard) if !parts(&lifetime.soft).is_empty() => {
             format!("{hard}; {} (soft)", parts(&lifetime.soft))
         }
@@ -569,6 +574,11 @@ fn count(n: u64) -> String {
     out
 }
 
+/// A number that may have 64 bits, in full while it has no more than 15 digits.
+fn large(n: u64) -> String {
+    if n < 1_000_000_000_000_000 { count(n) } else { scaled(n as f64, "") }
+}
+
 /// A rate with three significant digits and a decimal prefix.
 fn rate(per_second: Option<f64>, unit: &str) -> String {
     match per_second {
@@ -650,6 +660,29 @@ mod tests {
     #[test]
     fn an_sa_without_leases_shows_none() {
         assert_eq!([leased(0, 1), leased(99, 1100), leased(50, u64::MAX)], ["0", "1 000", "-"]);
+    }
+
+    #[test]
+    fn limits_that_nobody_reaches_are_none() {
+        let none = LifetimeLeft { packets: None, bytes: None, age_s: None, use_s: None };
+        let far = LifetimeLeft { packets: Some(1 << 63), bytes: Some(1 << 62), ..none };
+        let shown = |soft, hard| {
+            let state = LifetimeState::Live;
+            life(Some(&LifetimeStatus { state, packets: 1, bytes: 1, soft, hard }))
+        };
+        assert_eq!(shown(far, far), "no limit");
+        assert_eq!(shown(none, far), "no limit");
+        let timed = LifetimeLeft { age_s: Some(60.0), ..far };
+        assert_eq!(shown(timed, far), "1 min 0 s (soft)");
+        assert_eq!(shown(far, timed), "1 min 0 s");
+        let near = LifetimeLeft { bytes: Some((1 << 60) - 1), ..none };
+        assert_eq!(shown(far, near), "1.15 EB");
+    }
+
+    #[test]
+    fn numbers_of_64_bits_have_a_prefix() {
+        let all = [1_u64 << 32, 999_999_999_999_999, 1 << 50, u64::MAX].map(large);
+        assert_eq!(all, ["4 294 967 296", "999 999 999 999 999", "1.13 P", "18.4 E"]);
     }
 
     #[test]

@@ -68,6 +68,11 @@ impl SiteOptions {
         Self { sides, udp_encap, backend: Backend::Host, crypto: String::new() }
     }
 
+    /// The same with ESP in UDP instead of native ESP, or the other way round.
+    pub(super) fn of_other_wire(&self) -> Self {
+        Self { udp_encap: !self.udp_encap, ..self.clone() }
+    }
+
     /// The same with a section about cryptography.
     pub(super) fn with_crypto(self, crypto: String) -> Self {
         Self { crypto, ..self }
@@ -152,7 +157,7 @@ impl Folder {
     /// Writes both site files with their key files, and Wireshark's; returns the site files.
     pub(super) fn write_sites(&self, options: &SiteOptions) -> anyhow::Result<[PathBuf; 2]> {
         let pair = pair(&options.pair()?)?;
-        let sites = NAMES.map(|name| self.path.join(format!("{name}.toml")));
+        let sites = self.sites();
         for ((gateway, name), site) in pair.gateways().zip(NAMES).zip(&sites) {
             fs::DirBuilder::new().mode(0o700).create(self.state(name))?;
             gateway.write_keys(&self.path)?;
@@ -213,9 +218,15 @@ impl Folder {
         Ok(())
     }
 
-    fn clear_files(&self) -> anyhow::Result<()> {
+    /// The site files of both gateways.
+    pub(super) fn sites(&self) -> [PathBuf; 2] {
+        NAMES.map(|name| self.path.join(format!("{name}.toml")))
+    }
+
+    /// Removes all that a demonstration leaves, but the lock.
+    pub(super) fn clear_files(&self) -> anyhow::Result<()> {
         self.clear_state()?;
-        let sites = NAMES.map(|name| self.path.join(format!("{name}.toml")));
+        let sites = self.sites();
         let logs = NAMES.map(|name| self.log(name));
         for file in sites.iter().chain(&logs).chain([&self.capture(), &self.key_file()]) {
             remove(file, |path| fs::remove_file(path))?;

@@ -13,10 +13,10 @@ use convoy_lab::{Family, Topology, TopologyConfig};
 
 use super::args::Io;
 use super::budget::Budget;
-use super::folder::Folder;
+use super::folder::{Folder, SiteOptions};
 use super::gateways::Gateways;
 use super::progress::Progress;
-use super::report::{Dropped, Ping, Summary, Tcp, Udp};
+use super::report::{Dropped, OtherWire, Ping, Summary, Tcp, Udp};
 use crate::interrupt::Interrupt;
 
 /// Payload bits per second of the paced datagrams, each way: moderate, so that a machine with two
@@ -54,6 +54,18 @@ pub(super) struct World<'a> {
     pub(super) mtu: u16,
     pub(super) udp_encap: bool,
     pub(super) io: Io,
+    /// True if the other wire is measured, too.
+    pub(super) both_wires: bool,
+}
+
+impl World<'_> {
+    /// Names of the wire that is demonstrated, and of the other one.
+    fn wires(&self) -> [&'static str; 2] {
+        match self.udp_encap {
+            true => ["ESP in UDP", "native ESP"],
+            false => ["native ESP", "ESP in UDP"],
+        }
+    }
 }
 
 /// Checks that this process may make namespaces and TUN interfaces; becomes root of its own namespaces
@@ -76,12 +88,12 @@ pub(super) fn build(mtu: u16) -> Result<Topology, String> {
     Topology::build(&config).map_err(|error| error.to_string())
 }
 
-/// Sends all traffic and sums up. The gateways are left in `gateways`, running.
+/// Writes the site files, sends all traffic and sums up. The gateways are left in `gateways`, running.
 pub(super) fn run(
     world: &World<'_>,
     seconds: u32,
     folder: &Folder,
-    sites: &[PathBuf; 2],
+    options: &SiteOptions,
     gateways: &mut Option<Gateways>,
     progress: &mut Progress,
     interrupt: &Interrupt,
@@ -92,13 +104,11 @@ pub(super) fn run(
     let baseline = stage.tcp("TCP without Convoy", Direction::Forward, budget.baseline)?;
     drop(routes);
 
-    *stage.gateways = Some(Gateways::start(world.topology, folder, sites, interrupt)?);
-    let with_tun =
-        if world.io == Io::Tun { &[&world.topology.a, &world.topology.b][..] } else { &[] };
-    for site in with_tun {
-        // A gateway of an ordinary user may not do this itself.
-        site.gateway.set_queue_length(TUN_LINK, TUN_QUEUE)?;
-    }
+    let other_wire = match world.both_wires {
+        true => Some(stage.other_wire(folder, options, budget.other)?),
+        false => None,
+    };
+    let sites = stage.start_gateways(folder, options)?;
     let (ping, with_ping) = stage.counted(|stage| {
         let report = stage.ping(budget.ping)?;
         let lost = report.lost();
@@ -116,13 +126,14 @@ pub(super) fn run(
     let both = stage.status()?;
 
     let summary = Summary {
-        wire: if world.udp_encap { "ESP in UDP" } else { "native ESP" },
+        wire: world.wires()[0],
         io: world.io.word(),
         bulk: "TCP",
         ip_version: version(world.family),
         mtu: world.mtu,
         throughput_bps: forward.forward.bits_per_second() as u64,
         throughput_back_bps: backward.backward.bits_per_second() as u64,
+        other_wire,
         baseline_bps: baseline.forward.bits_per_second() as u64,
         processors_percent: (share * 100.0).round() as u64,
         ping: Ping::of(&ping, with_ping),
@@ -130,7 +141,7 @@ pub(super) fn run(
         tcp: Some(Tcp::of(&forward, &backward)),
         ..Summary::default()
     };
-    Ok(count(summary, &both).conclude(folder, sites))
+    Ok(count(summary, &both).conclude(folder, &sites))
 }
 
 /// Adds what the gateways counted.
@@ -198,6 +209,43 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// Writes site files and starts their gateways.
+    fn start_gateways(
+        &mut self,
+        folder: &Folder,
+        options: &SiteOptions,
+    ) -> anyhow::Result<[PathBuf; 2]> {
+        let World { topology, io, .. } = *self.world;
+        let sites = folder.write_sites(options)?;
+        *self.gateways = Some(Gateways::start(topology, folder, &sites, self.interrupt)?);
+        let with_tun = if io == Io::Tun { &[&topology.a, &topology.b][..] } else { &[] };
+        for site in with_tun {
+            // A gateway of an ordinary user may not do this itself.
+            site.gateway.set_queue_length(TUN_LINK, TUN_QUEUE)?;
+        }
+        Ok(sites)
+    }
+
+    /// Measures the throughput of gateways with the other wire, which end and leave no files.
+    fn other_wire(
+        &mut self,
+        folder: &Folder,
+        options: &SiteOptions,
+        time: Duration,
+    ) -> anyhow::Result<OtherWire> {
+        let [_, wire] = self.world.wires();
+        self.start_gateways(folder, &options.of_other_wire())?;
+        let forward = self.tcp("TCP A to B by the other wire", Direction::Forward, time)?;
+        let backward = self.tcp("TCP B to A by the other wire", Direction::Backward, time)?;
+        self.gateways.take().map_or(Ok(()), Gateways::end)?;
+        folder.clear_files()?;
+        Ok(OtherWire {
+            wire,
+            throughput_bps: forward.forward.bits_per_second() as u64,
+            throughput_back_bps: backward.backward.bits_per_second() as u64,
+        })
+    }
+
     fn ping(&mut self, time: Duration) -> anyhow::Result<PingReport> {
         let ping = traffic::Ping {
             count: PINGS,

@@ -121,21 +121,22 @@ fn demonstrate(
     };
     let options = SiteOptions::of_topology(&topology, family, args.udp_encap, args.io.backend())
         .with_crypto(engine::section(&args.engine, &args.fault));
-    let sites = folder.write_sites(&options)?;
     let world = lab::World {
         topology: &topology,
         family,
         mtu: args.mtu,
         udp_encap: args.udp_encap,
         io: args.io,
+        // A fault comes once, and is for the gateways that stay.
+        both_wires: args.fault.is_empty(),
     };
     let mut gateways = None;
     let summary =
-        lab::run(&world, args.seconds, &folder, &sites, &mut gateways, &mut progress, interrupt)?;
+        lab::run(&world, args.seconds, &folder, &options, &mut gateways, &mut progress, interrupt)?;
     progress.clear();
     let exit = tell(args, &summary)?;
     let finished = if args.keep {
-        left_running::stay(&world, &sites, &folder, &mut gateways, interrupt)?;
+        left_running::stay(&world, &folder.sites(), &folder, &mut gateways, interrupt)?;
         Finished::Kept(exit)
     } else {
         Finished::Done(exit)

@@ -42,6 +42,8 @@ pub(super) struct Summary {
     pub(super) throughput_bps: u64,
     /// The same from B to A.
     pub(super) throughput_back_bps: u64,
+    /// Rates by the other wire, where they were measured.
+    pub(super) other_wire: Option<OtherWire>,
     /// The same path from A to B without Convoy.
     pub(super) baseline_bps: u64,
     /// Packets that came through the tunnels, both ways together.
@@ -68,6 +70,17 @@ pub(super) struct Summary {
     pub(super) decrypt: String,
     /// Faults that were found; empty after success.
     pub(super) problems: Vec<String>,
+}
+
+/// Throughput by the wire that the rest of the demonstration does not use.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct OtherWire {
+    /// "native ESP" or "ESP in UDP".
+    pub(super) wire: &'static str,
+    /// Payload bits per second from A to B.
+    pub(super) throughput_bps: u64,
+    /// The same from B to A.
+    pub(super) throughput_back_bps: u64,
 }
 
 /// Settings with which the program was built.
@@ -281,10 +294,17 @@ impl Summary {
             (self.ping.received, "in answer to pings"),
             (self.udp.received, "as datagrams"),
         ];
+        let other = self.other_wire.iter().flat_map(|other| {
+            [
+                (other.throughput_bps, "from A to B by the other wire"),
+                (other.throughput_back_bps, "from B to A by the other wire"),
+            ]
+        });
         problems.extend(
             flowed
-                .iter()
-                .filter(|(n, _)| *n == 0)
+                .into_iter()
+                .chain(other)
+                .filter(|(rate, _)| *rate == 0)
                 .map(|(_, way)| format!("no traffic flowed {way}")),
         );
         problems
@@ -318,6 +338,10 @@ impl Summary {
             ),
         );
         row(&format!("{} B to A", self.bulk), bps(self.throughput_back_bps));
+        if let Some(OtherWire { wire, throughput_bps, throughput_back_bps }) = self.other_wire {
+            let (there, back) = (bps(throughput_bps), bps(throughput_back_bps));
+            row(wire, format!("{there} A to B, {back} B to A   ({} by the other wire)", self.bulk));
+        }
         if self.tcp.is_some() {
             let udp = &self.udp;
             row("UDP A to B", bps(udp.a_to_b_bps));
@@ -397,6 +421,11 @@ mod tests {
             ping: Ping { sent: 1, received: 1, ..Ping::default() },
             udp: Udp { sent: 1, received: 1, ..Udp::default() },
             tcp: Some(Tcp { a_to_b: stream, b_to_a: stream }),
+            other_wire: Some(OtherWire {
+                wire: "ESP in UDP",
+                throughput_bps: 2_000_000_000,
+                throughput_back_bps: 1_000_000_000,
+            }),
             // The kernel's own messages on the interface, which no policy covers.
             drops: [("link-local".to_owned(), 8)].into(),
             ..Summary::default()
@@ -406,7 +435,7 @@ mod tests {
     #[test]
     fn every_count_that_must_be_zero_is_a_problem_when_it_is_not() {
         assert_eq!(good().find_problems(), [""; 0]);
-        let changes: [fn(&mut Summary); 8] = [
+        let changes: [fn(&mut Summary); 9] = [
             |s| s.uncounted = 1,
             |s| s.udp.duplicates = 1,
             |s| s.udp.damaged = 1,
@@ -415,6 +444,7 @@ mod tests {
             |s| s.tcp.as_mut().unwrap().b_to_a.damaged = 1,
             |s| s.tcp.as_mut().unwrap().a_to_b.broken = true,
             |s| s.packets = 0,
+            |s| s.other_wire.as_mut().unwrap().throughput_back_bps = 0,
         ];
         for (n, change) in changes.iter().enumerate() {
             let mut summary = good();
@@ -450,6 +480,15 @@ mod tests {
         });
         assert_eq!((uncounted.lost, uncounted.uncounted, uncounted.problems.len()), (2, 2, 1));
         assert!(uncounted.text().contains("this machine does not carry more"));
+    }
+
+    #[test]
+    fn the_summary_tells_the_rates_of_both_wires() {
+        let text = Summary { wire: "native ESP", bulk: "TCP", ..good() }.text();
+        let other =
+            "ESP in UDP      2.00 Gb/s A to B, 1.00 Gb/s B to A   (TCP by the other wire)\n";
+        assert!(text.contains(other), "{text}");
+        assert!(text.contains("wire            native ESP"), "{text}");
     }
 
     #[test]

@@ -19,7 +19,6 @@ use convoy_leak_protection::PROTOCOL;
 use socket2::{Domain, Socket, Type};
 
 use super::direct::local_addresses;
-use super::plan::finding;
 
 /// Longest time of duplicate-address detection. As the kernel is set by default it is a random delay of up
 /// to a second and one probe, but a busy host runs it late.
@@ -222,7 +221,7 @@ pub(super) fn findings(site: &Site, addresses: &BTreeSet<IpAddr>) -> Vec<Finding
             "use an address that `ip address` shows, on whatever interface, or give the host this one \
              first; where it comes later, set net.{family}.ip_nonlocal_bind"
         );
-        finding(site, &format!("sa[{sa}].local"), what, &help)
+        site.finding(&format!("sa[{sa}].local"), what, &help)
     });
     missing.collect()
 }

@@ -89,7 +89,9 @@ pub use metrics::Metrics;
 pub use open::{Opened as OpenedHost, Unprotected, open};
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
-pub use unusable::{absent_here, enter_namespace, notes_here, refuse, unusable, unusable_here};
+pub use unusable::{
+    absent_here, enter_namespace, lost_state, notes_here, refuse, unusable, unusable_here,
+};
 
 use crate::exit::{Stop, describe};
 use crate::privileges::Programs;

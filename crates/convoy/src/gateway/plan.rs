@@ -163,7 +163,7 @@ pub fn missing_cpus(site: &Site) -> Vec<Finding> {
         .chain(of_pool)
         .filter_map(|(key, cpu)| Some((key, may_pin(usize::from(cpu)).err()?)));
     errors
-        .map(|(key, error)| finding(site, key, error.to_string(), "use CPUs that `lscpu` shows"))
+        .map(|(key, error)| site.finding(key, error.to_string(), "use CPUs that `lscpu` shows"))
         .collect()
 }
 
@@ -176,18 +176,6 @@ pub(super) fn crowded(site: &Site) -> Option<String> {
              [workers]"
         )
     })
-}
-
-pub(super) fn finding(site: &Site, key: &str, what: String, help: &str) -> Finding {
-    Finding {
-        file: site.path.clone(),
-        line: 0,
-        column: 0,
-        key: key.to_owned(),
-        what,
-        help: Some(help.to_owned()),
-        excerpt: None,
-    }
 }
 
 /// Makes sure that a route through the plain interface does not catch the protected packets. Returns
@@ -226,7 +214,7 @@ fn no_loop(site: &Site, network: Prefix) -> Result<Option<IpAddr>, Box<Finding>>
             "a route to {network} through {} would also catch the packets that SA '{}' sends to {}",
             site.plain.interface, sa.name, sa.endpoints.remote,
         );
-        return Err(Box::new(finding(site, "plain.routes", what, help)));
+        return Err(Box::new(site.finding("plain.routes", what, help)));
     }
     Ok(source)
 }

@@ -1,12 +1,14 @@
 //! Reasons for which a site cannot run on this machine, found before anything is changed.
 
-use convoy_control::site::{Finding, Site};
-use convoy_host::{HostError, LinkName, Netns, Network};
+use convoy_control::lease;
+use convoy_control::site::{Action, Addresses, Finding, Policy, Routes, Site};
+use convoy_host::{Conflict, HostError, IpNet, LinkName, Netns, Network, Route};
 use convoy_ipsec::sa::IpsecProtocol;
 
 use super::addresses::{missing_addresses, missing_after_a_while};
-use super::leak_protection::unprotectable;
-use super::plan::{finding, loops, missing_cpus};
+use super::leak_protection::{unprotectable, will_ask};
+use super::plan::{loops, missing_cpus};
+use super::routes::{net, routes};
 use crate::exit::{Stop, describe};
 
 /// Everything for which a gateway of this site can run on no machine.
@@ -24,9 +26,19 @@ pub fn unusable(site: &Site) -> Vec<Finding> {
 #[must_use]
 pub fn unusable_here(site: &Site) -> Vec<Finding> {
     let mut findings = unusable(site);
+    findings.extend(lost_state(site));
     findings.extend(missing_cpus(site));
     findings.extend(foreign_interface(site));
+    findings.extend(routed_elsewhere(site));
     findings
+}
+
+/// Reason for which a start refuses the state folder, as far as a look tells that changes nothing.
+#[must_use]
+pub fn lost_state(site: &Site) -> Option<Finding> {
+    let error = lease::look(site.state_dir.as_ref()?).err()?.to_string();
+    let (what, help) = error.split_once("; ").unwrap_or((&error, "name another folder"));
+    Some(site.finding("state_dir", what.to_owned(), help))
 }
 
 /// Interfaces and addresses that this host does not have, without which a gateway does not start: they may come later. To
@@ -48,6 +60,7 @@ pub fn notes_here(site: &Site) -> Vec<Finding> {
         return missing.into_iter().collect();
     }
     let mut findings: Vec<_> = foreign_interface(site).into_iter().collect();
+    findings.extend(routed_elsewhere(site));
     findings.extend(missing_interfaces(site));
     findings.extend(missing_addresses(site));
     findings
@@ -95,7 +108,7 @@ pub fn enter_namespace(site: &Site) -> anyhow::Result<()> {
 
 fn no_namespace(site: &Site, error: HostError) -> Finding {
     let help = "make it first (`ip netns add`), or remove the line";
-    finding(site, "namespace", describe(&error.into()), help)
+    site.finding("namespace", describe(&error.into()), help)
 }
 
 /// Interfaces that a site names and does not make, and that are not here.
@@ -107,7 +120,7 @@ fn missing_interfaces(site: &Site) -> Vec<Finding> {
         let error = network.link(&LinkName::new(name?).ok()?).err()?;
         let is_missing = matches!(error, HostError::NoSuchLink { .. });
         let help = "name one that `ip link` shows";
-        is_missing.then(|| finding(site, key, error.to_string(), help))
+        is_missing.then(|| site.finding(key, error.to_string(), help))
     });
     missing.collect()
 }
@@ -117,7 +130,7 @@ fn loopback(site: &Site) -> Option<Finding> {
     let is_tun = !site.plain.backend.is_direct();
     (is_tun && site.plain.interface == "lo").then(|| {
         let what = "lo is the host's loopback interface, and no TUN interface".to_owned();
-        finding(site, "plain.interface", what, "choose another name, such as convoy0")
+        site.finding("plain.interface", what, "choose another name, such as convoy0")
     })
 }
 
@@ -135,8 +148,52 @@ fn foreign_interface(site: &Site) -> Option<Finding> {
     let is_tun = network.tun_state(link.index).ok()?.is_some();
     (!is_tun).then(|| {
         let what = format!("{name} exists, and is no TUN interface with several queues");
-        finding(site, "plain.interface", what, "choose a name that `ip link` does not show")
+        site.finding("plain.interface", what, "choose a name that `ip link` does not show")
     })
+}
+
+/// Networks behind the tunnels to which this host has a route already in whose place theirs would go: mostly it is connected
+/// to them.
+fn routed_elsewhere(site: &Site) -> Vec<Finding> {
+    // Where marks lead, the routes stand in tables of their own.
+    let is_led = site.plain.backend.is_direct() || site.xfrm.is_some() || will_ask(site);
+    let (false, Ok(link)) = (is_led, LinkName::new(&site.plain.interface)) else {
+        return Vec::new();
+    };
+    let wanted = routes(site).into_iter().filter_map(net);
+    let wanted: Vec<_> = wanted.map(|to| Route::new(to, link.clone())).collect();
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let Ok(mut network) = Network::open() else { return Vec::new() };
+    let mut conflicts = network.conflicts(&wanted).unwrap_or_default();
+    // Such an interface may be that of a gateway that runs, of which a start tells more.
+    let mut is_tun = |index| network.tun_state(index).is_ok_and(|state| state.is_some());
+    conflicts.retain(|conflict| !conflict.link_index.is_some_and(&mut is_tun));
+    let findings = conflicts.into_iter().map(|Conflict { route, other, .. }| {
+        let help = match site.plain.routes {
+            Routes::FromPolicies => {
+                "name the network behind the tunnel, remove the other route, or list the networks in `routes` \
+                 of [plain]"
+            }
+            Routes::Explicit(_) => "list networks behind the tunnels alone, or remove the other route",
+        };
+        site.finding(&leads_to(site, route.to), format!("{other} is already there"), help)
+    });
+    findings.collect()
+}
+
+/// The key that has a network routed into the TUN interface.
+fn leads_to(site: &Site, to: IpNet) -> String {
+    let names = |policy: &&Policy| {
+        let mut remote = policy.remote.iter().flat_map(Addresses::prefixes).filter_map(net);
+        matches!(policy.action, Action::Protect { .. }) && remote.any(|remote| remote == to)
+    };
+    let policy = match site.plain.routes {
+        Routes::FromPolicies => site.deciding_policies().find(names),
+        Routes::Explicit(_) => None,
+    };
+    policy.map_or("plain.routes".to_owned(), |policy| format!("policy[{}].remote", policy.name))
 }
 
 /// A site without policies of its own and without those of IKE daemons; so a file looks that was cut off.
@@ -144,7 +201,7 @@ fn nothing_to_protect(site: &Site) -> Option<Finding> {
     (site.policies.is_empty() && site.xfrm.is_none()).then(|| {
         let what = "there is no [[policy]] and no [xfrm], so the gateway would protect nothing";
         let help = "add policies and their SAs, or [xfrm] for an IKE daemon; was the file cut off?";
-        finding(site, "policy", what.to_owned(), help)
+        site.finding("policy", what.to_owned(), help)
     })
 }
 

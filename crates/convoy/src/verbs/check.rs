@@ -34,7 +34,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     for path in &args.sites {
         match Site::load(path) {
             Ok((site, warnings)) => {
-                let errors = gateway::unusable(&site);
+                let mut errors = gateway::unusable(&site);
+                errors.extend(gateway::lost_state(&site));
                 let mut warnings: Vec<_> = warnings.into_iter().map(|warning| warning.0).collect();
                 // The file may be meant for another machine.
                 warnings.extend(gateway::missing_cpus(&site));

@@ -1,7 +1,6 @@
 //! Tests that need no gateway and no rights.
 
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -34,31 +33,6 @@ fn help_is_an_answer_and_a_wrong_command_line_is_not() {
     for arguments in [&["rum"][..], &["run"], &["check"], &["status", "--jsn"]] {
         assert_eq!(convoy(arguments).status.code(), Some(2), "{arguments:?}");
     }
-}
-
-/// Tables are folded where the terminal is narrow, and whole where there is none.
-#[test]
-fn tables_fold_to_the_width_of_a_terminal() {
-    const WIDTH: u16 = 60;
-    let size = nix::pty::Winsize { ws_row: 24, ws_col: WIDTH, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = nix::pty::openpty(Some(&size), None).unwrap();
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_convoy"))
-        .arg("crypto")
-        .stdout(std::process::Stdio::from(pty.slave))
-        .spawn()
-        .unwrap();
-    let mut shown = Vec::new();
-    // The end of the other side is an error here.
-    let _ = fs::File::from(pty.master).read_to_end(&mut shown);
-    assert!(child.wait().unwrap().success());
-    let first_two = |text: &str| -> String {
-        text.replace('\r', "").split("\n\n").take(2).collect::<Vec<_>>().join("\n")
-    };
-    let (folded, whole) = (first_two(&text(&shown)), first_two(&text(&convoy(&["crypto"]).stdout)));
-    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
-    assert!(longest(&whole) > WIDTH.into(), "{whole}");
-    assert!(longest(&folded) <= WIDTH.into(), "{folded}");
-    assert!(!folded.contains('\x1b'), "{folded}");
 }
 
 /// An error shows the usage of its verb as the help does: what may be left out stands in brackets.
@@ -365,6 +339,39 @@ fn check_and_dry_run_agree() {
     // The file may be meant for another machine, so this is a warning to `check`.
     assert_eq!((dry, checked), (Some(2), Some(1)), "{said}");
     assert_eq!(said.matches("processor 1023 is not available").count(), 2, "{said}");
+}
+
+/// Changes of a good site file, and the line and key of what is found then: by `check` as an error, a warning or a note, and
+/// by a dry run as an error.
+const FOUND_LATE: &[(&str, &str, &str, &str)] = &[
+    ("[wire]", "routes = [\"0.0.0.0/0\"]\n[wire]", "routes = ", "plain.routes"),
+    // Routes are missing there that would say what is meant.
+    ("remote = \"10.2.0.0/24\"", "remote = \"0.0.0.0/0\"", "[plain]", "plain.routes"),
+    ("interface = \"tun0\"", "interface = \"lo\"", "interface = ", "plain.interface"),
+    ("interface = \"tun0\"", "interface = \"t%d\"", "interface = ", "plain.interface"),
+    ("count = 1", "count = 1\npin = [1023]", "pin = ", "workers.pin"),
+    ("[plain]", "namespace = \"no-such-one\"\n[plain]", "namespace = ", "namespace"),
+    ("[wire]", "[wire]\ninterface = \"no-such0\"", "interface = \"no", "wire.interface"),
+    ("esn = true", "esn = true", "local = \"198", "sa[one-out].local"),
+];
+
+#[test]
+fn what_is_found_late_has_the_line_of_its_key_in_all_verbs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Plan::simple().write('a', folder.path());
+    let good = fs::read_to_string(&path).unwrap();
+    for (right, wrong, line, key) in FOUND_LATE {
+        let broken = good.replacen(right, wrong, 1);
+        fs::write(&path, &broken).unwrap();
+        let at = broken.lines().position(|it| it.starts_with(line)).unwrap();
+        let at = format!("{}:{}:", path.display(), at + 1);
+        for arguments in [&["check"][..], &["run", "--dry-run"]] {
+            let output = convoy(&[arguments, &[path.to_str().unwrap()]].concat());
+            let said = text(&output.stderr);
+            let is_told = |line: &str| line.contains(&at) && line.contains(&format!(" {key}: "));
+            assert!(said.lines().any(is_told), "{arguments:?} {key} at {at}\n{said}");
+        }
+    }
 }
 
 /// A dry run by somebody who could not start the gateway says so, and does not end as if all were well.

@@ -225,6 +225,11 @@ fn json_is_one_object_and_nothing_is_left_behind() {
     for key in ["a_to_b", "b_to_a"] {
         assert_eq!(object["tcp"][key]["damaged"], 0);
     }
+    let other = &object["other_wire"];
+    assert_eq!(other["wire"], "ESP in UDP");
+    for key in ["throughput_bps", "throughput_back_bps"] {
+        assert!(other[key].as_u64() > Some(0), "{other}");
+    }
     // Again, over what the first left.
     let output = bench.run(&["--seconds", "2"], |_| ());
     let summary = text(&output.stdout);

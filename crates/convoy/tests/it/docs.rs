@@ -71,13 +71,13 @@ rm -f /var/lib/ipsec
 mkdir -p /var/lib/ipsec/nss /run/pluto
 "#;
 
-fn page(name: &str) -> String {
+pub(crate) fn page(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     fs::read_to_string(root.join(name)).unwrap()
 }
 
 /// The first block of code behind a text of a page.
-fn block(page: &str, behind: &str) -> String {
+pub(crate) fn block(page: &str, behind: &str) -> String {
     let (_, rest) = page.split_once(behind).unwrap_or_else(|| panic!("no text {behind:?}"));
     let (_, block) = rest.split_once("```").unwrap();
     let (_, block) = block.split_once('\n').unwrap();

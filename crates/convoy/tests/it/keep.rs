@@ -51,7 +51,7 @@ impl World {
         Self::start_all(config, "")
     }
 
-    /// With more in both site files.
+    /// With more in both site files, where `SIDE` stands for the side's number, from 1.
     pub(crate) fn start_by(more: &str) -> Option<Self> {
         Self::start_all(&TopologyConfig::default(), more)
     }
@@ -77,7 +77,7 @@ impl World {
         self.memory.path().join(["a", "b"][side])
     }
 
-    fn site(&self, side: usize) -> &Site {
+    pub(crate) fn site(&self, side: usize) -> &Site {
         if side == 0 { &self.lab.a } else { &self.lab.b }
     }
 
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// With more in its site file.
-    fn start_with(&mut self, side: usize, more: &str) {
+    pub(crate) fn start_with(&mut self, side: usize, more: &str) {
         let folder = self.folder(side);
         fs::create_dir_all(&folder).unwrap();
         let text = format!(
@@ -95,14 +95,14 @@ impl World {
              [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}\"\n{2}",
             folder.display(),
             self.state(side).display(),
-            by_sockets(more),
+            by_sockets(&more.replace("SIDE", &(side + 1).to_string())),
         );
         let file = folder.join("site.toml");
         fs::write(&file, text).unwrap();
         self.gateways[side] = Some(Gateway::start(&self.site(side).gateway, &file));
     }
 
-    fn kill(&mut self, side: usize) {
+    pub(crate) fn kill(&mut self, side: usize) {
         self.gateways[side].take().unwrap().kill();
     }
 
@@ -119,17 +119,28 @@ impl World {
     }
 
     /// The same to its end.
-    fn ip_xfrm(&self, side: usize, arguments: &str) -> String {
+    pub(crate) fn ip_xfrm(&self, side: usize, arguments: &str) -> String {
         let output = self.start_ip_xfrm(side, arguments).wait_with_output().unwrap();
         assert!(output.status.success(), "ip xfrm {arguments}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// As `ip xfrm` makes a tunnel.
+    /// As `ip xfrm` makes a tunnel between the networks behind the gateways.
     pub(crate) fn make_tunnel(&self, side: usize) {
-        let (near, far) = (self.site(side), self.site(1 - side));
-        let wire = |site: &Site| site.wire_address(Family::V4).to_string();
-        let ends = [wire(near), wire(far)];
+        let network = |site: &Site| site.network(Family::V4).to_string();
+        let networks = [network(self.site(side)), network(self.site(1 - side))];
+        self.make_tunnel_of(side, networks.each_ref().map(String::as_str), "");
+    }
+
+    /// The same for all packets, of an interface with this identifier.
+    pub(crate) fn make_tunnel_for_all(&self, side: usize, if_id: u32) {
+        self.make_tunnel_of(side, ["0.0.0.0/0"; 2], &format!(" if_id {if_id}"));
+    }
+
+    /// Between a near and a far network, with more words in each command.
+    fn make_tunnel_of(&self, side: usize, [near, far]: [&str; 2], more: &str) {
+        let wire = |side| self.site(side).wire_address(Family::V4).to_string();
+        let ends = [wire(side), wire(1 - side)];
         for (way, key) in [(side, 0), (1 - side, 1)] {
             let [from, to] = if key == 0 { [&ends[0], &ends[1]] } else { [&ends[1], &ends[0]] };
             let digits: String = KEYS[way].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -137,22 +148,20 @@ impl World {
                 side,
                 &format!(
                     "state add src {from} dst {to} proto esp spi {} reqid 1 mode tunnel \
-                     replay-window 32 aead rfc4106(gcm(aes)) 0x{digits} 128",
+                     replay-window 32 aead rfc4106(gcm(aes)) 0x{digits} 128{more}",
                     SPIS[way]
                 ),
             );
         }
-        for (direction, inwards) in [("out", false), ("in", true), ("fwd", true)] {
-            let (from, to) = if inwards { (far, near) } else { (near, far) };
+        let (outwards, inwards) = ((near, far, 0, 1), (far, near, 1, 0));
+        for (direction, way) in [("out", outwards), ("in", inwards), ("fwd", inwards)] {
+            let (from, to, source, target) = way;
+            let (source, target) = (&ends[source], &ends[target]);
             self.ip_xfrm(
                 side,
                 &format!(
-                    "policy add src {} dst {} dir {direction} tmpl src {} dst {} proto esp reqid 1 \
-                     mode tunnel",
-                    from.network(Family::V4),
-                    to.network(Family::V4),
-                    wire(from),
-                    wire(to),
+                    "policy add src {from} dst {to} dir {direction} tmpl src {source} dst {target} \
+                     proto esp reqid 1 mode tunnel{more}"
                 ),
             );
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod adversity;
+mod agree;
 mod bench;
 mod bench_tls;
 mod carrier;
@@ -17,6 +18,7 @@ mod doctor;
 mod exec;
 mod fast_path;
 mod floods;
+mod frr;
 mod install;
 mod json;
 mod keep;
@@ -33,6 +35,7 @@ mod replay;
 mod standby;
 mod strongswan;
 mod stuck;
+mod terminal;
 mod tls_records;
 mod tunnels;
 mod unit;

@@ -92,6 +92,8 @@ pub(super) struct Connection {
     pub(super) groups: u32,
     /// Groups of daemons that the log knows of.
     pub(super) noted: u32,
+    /// True if the log knows that there were bytes behind the attributes of a request.
+    pub(super) told_leftover: bool,
     pub(super) options: AckOptions,
     /// Rest of a datagram whose messages are more than a turn's, or more than there is room to
     /// answer.
@@ -120,6 +122,7 @@ impl Connection {
             port: None,
             groups: 0,
             noted: 0,
+            told_leftover: false,
             options: AckOptions::default(),
             incoming: None,
             waiting: VecDeque::new(),

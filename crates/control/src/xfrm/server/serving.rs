@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use convoy_xfrm::{
     AckOptions, Acknowledgement, Address, DATAGRAM_MAX, Datagram, Errno as XfrmErrno, Flags, Group,
-    Message, Refusal, Request,
+    Kind, Message, Refusal, Request,
 };
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::Timespec;
@@ -241,6 +241,7 @@ impl Serving {
         {
             return self.obey(token, control, incoming);
         }
+        self.tell_leftover(token, &message);
         self.answer_request(token, &message);
         let Some(connection) = self.connections.get_mut(&token) else { return false };
         connection.incoming = incoming.behind();
@@ -331,6 +332,23 @@ impl Serving {
         notice::listens(&client, fresh, other.map(|other| &other.client));
         let news = self.service.listens(fresh);
         news.iter().for_each(|(group, event)| self.broadcast(*group, event));
+    }
+
+    /// Warns of bytes behind the attributes of a request, once for each connection.
+    fn tell_leftover(&mut self, token: u64, message: &Message<'_>) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        let left = if connection.told_leftover { 0 } else { convoy_xfrm::leftover(message) };
+        let Some(kind) = Kind::from_number(message.header().number).filter(|_| left > 0) else {
+            return;
+        };
+        let who = notice::named(&connection.client);
+        connection.told_leftover = self.complaints.warn(|| {
+            format!(
+                "{who}: {left} bytes behind the last attribute of a {} request are ignored, as by a kernel: it may be \
+                 incomplete, so compare `convoy sa` and `convoy policy` with what the program wanted",
+                kind.name()
+            )
+        });
     }
 
     /// Has a request carried out and answers it.

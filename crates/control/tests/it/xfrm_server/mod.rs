@@ -434,3 +434,31 @@ fn there_is_a_last_connection() {
     until("there is room again", || is_served(&Peer::new(&path)));
     assert!(all.iter().all(is_served));
 }
+
+/// As a kernel ignores them, and says so.
+#[test]
+fn bytes_behind_the_attributes_of_a_request_are_told_once() {
+    let _ = log();
+    let running = Running::new();
+    let peer = running.peer();
+    let whole = as_bytes(&count(), 1, Flags::ACK);
+    let told = || log().matches("bytes behind the last attribute").count();
+    for end in [&[][..], &[4, 0, 27, 0]] {
+        let mut request = [&whole[..], end].concat();
+        request[0] += end.len() as u8;
+        peer.send(&request);
+        assert!(matches!(peer.next().1, Reply::NewSadInfo(_)));
+        assert!(matches!(peer.next().1, Reply::Acknowledgement(_)));
+    }
+    assert_eq!(told(), 0, "{}", log());
+    let mut torn = [&whole[..], &[9, 0, 27, 0, 7]].concat();
+    torn[0] += 5;
+    for _ in 0..20 {
+        peer.send(&torn);
+        assert!(matches!(peer.next().1, Reply::NewSadInfo(_)));
+        assert!(matches!(peer.next().1, Reply::Acknowledgement(_)));
+    }
+    let pid = std::process::id();
+    let line = format!("(pid {pid}): 5 bytes behind the last attribute of a GETSADINFO request");
+    assert_eq!((told(), log().matches(&line).count()), (1, 1), "{}", log());
+}

@@ -7,7 +7,6 @@ use convoy_host::IpNet;
 use convoy_leak_protection::{PrefixSets, Sides};
 use convoy_wire::{IpVersion, Prefix};
 
-use crate::gateway::plan::finding;
 use crate::gateway::routes::{net, routes};
 
 /// Prefixes that a site's policies protect. Where the local and the remote addresses of one overlap, as where both
@@ -155,7 +154,7 @@ fn closes_in(site: &Site, policy: &Policy) -> Finding {
         }
         Some(_) => "list the networks behind the tunnels, or give the policy narrower addresses",
     };
-    finding(site, "plain.routes", what, help)
+    site.finding("plain.routes", what, help)
 }
 
 pub(super) fn changes_name(site: &Site) -> Finding {
@@ -169,7 +168,7 @@ pub(super) fn changes_name(site: &Site) -> Finding {
         }
         Some(_) => "leave '%' out, such as \"convoy0\"",
     };
-    finding(site, "plain.interface", what, help)
+    site.finding("plain.interface", what, help)
 }
 
 #[cfg(test)]
