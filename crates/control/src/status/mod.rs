@@ -108,9 +108,10 @@ pub struct Wire {
     pub has_sockets: bool,
     /// The interface of that way, or that sockets are bound to, if any.
     pub interface: Option<String>,
-    /// Mode of AF_XDP: `native, zero-copy`, `native, copied` or `generic, copied`.
+    /// Mode of AF_XDP: `native, zero-copy`, `native, copied` or `generic, copied`; `sending` of packet sockets that only
+    /// send.
     pub mode: Option<String>,
-    /// Reason that `auto` has chosen sockets, or that they took over.
+    /// Reason that `auto` has chosen nothing faster, or that sockets took over.
     pub reason: Option<String>,
 }
 
@@ -122,6 +123,9 @@ impl Wire {
         match (&*self.native, &self.mode, &self.reason) {
             ("socket", _, Some(reason)) => format!("sockets{on}: {reason}"),
             ("socket", ..) => format!("sockets{on}"),
+            ("af_packet", Some(_), Some(reason)) => format!(
+                "packet sockets send native ESP and AH{on}, sockets carry all else; not by AF_XDP: {reason}"
+            ),
             (way, Some(mode), _) if self.has_sockets => {
                 format!("{way} ({mode}){on} for native ESP and AH, sockets for all else")
             }

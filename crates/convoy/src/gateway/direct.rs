@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
 use convoy_host::{Link, LinkName, Network, News, NextHop, Scope, Sysctl, Watch};
 use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
-use convoy_io::{HostAddresses, IoError, Port, packet, xdp};
+use convoy_io::{HostAddresses, IoError, Port, SocketOptions, packet, xdp};
 use convoy_packet::Arena;
 
 use super::fast_path::Peers;
@@ -25,10 +25,32 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Pause between two looks at tables that keep changing.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// Sockets of a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Means {
+    /// Packet sockets.
+    Packet,
+    /// AF_XDP, with the longest wait for a queue, if not the usual one.
+    Xdp(Option<Duration>),
+    /// Packet sockets that send and receive nothing, with this mark.
+    Sending(Option<u32>),
+}
+
+impl Means {
+    /// Those of a backend, if it goes through an interface directly.
+    fn of(backend: Backend) -> Option<Self> {
+        match backend {
+            Backend::Host => None,
+            Backend::AfPacket => Some(Self::Packet),
+            Backend::AfXdp => Some(Self::Xdp(None)),
+        }
+    }
+}
+
 /// One side's interface before its ports are open.
 #[derive(Debug)]
 pub(super) struct Side {
-    backend: Backend,
+    means: Means,
     interface: Interface,
     mac: [u8; 6],
     wants: Wants,
@@ -38,8 +60,6 @@ pub(super) struct Side {
     network: Network,
     /// Ports into the host ask these which packets are its own.
     addresses: Arc<HostAddresses>,
-    /// Longest wait for a queue of AF_XDP, if not the usual one.
-    patience: Option<Duration>,
 }
 
 /// Role of the side.
@@ -86,37 +106,31 @@ impl Role {
 impl Side {
     /// The plain side, if it is direct.
     pub(super) fn plain(site: &Site) -> anyhow::Result<Option<Self>> {
-        if !site.plain.backend.is_direct() {
-            return Ok(None);
-        }
-        Self::new(site.plain.backend, &site.plain.interface, Wants::Plain).map(Some)
+        let Some(means) = Means::of(site.plain.backend) else { return Ok(None) };
+        Self::new(means, &site.plain.interface, Wants::Plain).map(Some)
     }
 
     /// The wire side, if it is direct.
     pub(super) fn wire(site: &Site) -> anyhow::Result<Option<Self>> {
-        let Some(interface) =
-            site.wire.interface.as_ref().filter(|_| site.wire.backend.is_direct())
-        else {
-            return Ok(None);
-        };
+        let means = Means::of(site.wire.backend).zip(site.wire.interface.as_ref());
+        let Some((means, interface)) = means else { return Ok(None) };
         let wants = Wants::Wire {
             local: local_addresses(site).into_iter().collect(),
             esp: site.uses_native_esp(),
             ah: site.uses_ah(),
             udp_port: site.uses_udp().then_some(site.wire.udp_port),
         };
-        Self::new(site.wire.backend, interface, wants).map(Some)
+        Self::new(means, interface, wants).map(Some)
     }
 
     /// An interface beside sockets.
     pub(super) fn beside(
+        means: Means,
         interface: &str,
         served: Served,
         peers: Peers,
-        patience: Duration,
     ) -> anyhow::Result<Self> {
-        let side = Self::new(Backend::AfXdp, interface, Wants::Beside(served, peers))?;
-        Ok(Self { patience: Some(patience), ..side })
+        Self::new(means, interface, Wants::Beside(served, peers))
     }
 
     /// The board that tells next hops.
@@ -124,7 +138,7 @@ impl Side {
         Arc::clone(&self.board)
     }
 
-    fn new(backend: Backend, interface: &str, wants: Wants) -> anyhow::Result<Self> {
+    fn new(means: Means, interface: &str, wants: Wants) -> anyhow::Result<Self> {
         // Before the first look, so that no change is missed.
         let watch = Watch::open()?;
         let mut network = Network::open()?;
@@ -138,19 +152,7 @@ impl Side {
         let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
         let (board, asks) = Board::new(table).context("cannot make the table of next hops")?;
         let addresses = Arc::<HostAddresses>::default();
-        let patience = None;
-        Ok(Self {
-            backend,
-            interface,
-            mac,
-            wants,
-            board,
-            asks,
-            watch,
-            network,
-            addresses,
-            patience,
-        })
+        Ok(Self { means, interface, mac, wants, board, asks, watch, network, addresses })
     }
 
     /// Largest IP packet of the interface in bytes.
@@ -199,9 +201,8 @@ fn open_ports(
     let refused = |error: IoError| {
         super::rights::explain(error, need).context(format!("interface {}", side.interface.name))
     };
-    match side.backend {
-        Backend::Host => anyhow::bail!("interface {} is not used directly", side.interface.name),
-        Backend::AfPacket => {
+    match side.means {
+        Means::Packet => {
             let config = packet::Config {
                 workers,
                 ..packet::Config::new(side.interface.clone(), take, side.board.clone())
@@ -210,10 +211,22 @@ fn open_ports(
             let ports = ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>);
             Ok((ports.collect(), Steering::Packet(steering)))
         }
-        Backend::AfXdp => {
+        Means::Sending(mark) => {
+            let config = packet::SendingConfig {
+                interface: side.interface.clone(),
+                workers,
+                next_hops: side.board.clone(),
+                mark,
+                buffer_bytes: SocketOptions::default().buffer_bytes,
+            };
+            let ports = packet::open_sending(&config).map_err(refused)?.into_iter();
+            let ports = ports.map(|port| Box::new(port) as Box<dyn Port>);
+            Ok((ports.collect(), Steering::Nothing))
+        }
+        Means::Xdp(patience) => {
             let (interface, board) = (side.interface.clone(), side.board.clone());
             let usual = xdp::Config::new(interface, take, board, arena);
-            let patience = side.patience.unwrap_or(usual.patience);
+            let patience = patience.unwrap_or(usual.patience);
             let hears_icmp = !matches!(side.wants, Wants::Beside(..));
             let config = xdp::Config { workers, patience, hears_icmp, ..usual };
             let (ports, steering) = xdp::open(&config).map_err(refused)?;
@@ -229,6 +242,8 @@ fn open_ports(
 enum Steering {
     Packet(packet::Steering),
     Xdp(xdp::Steering),
+    /// They take nothing.
+    Nothing,
 }
 
 impl Steering {
@@ -236,6 +251,7 @@ impl Steering {
         match self {
             Self::Packet(steering) => steering.update(take),
             Self::Xdp(steering) => steering.update(take),
+            Self::Nothing => Ok(()),
         }
     }
 }
@@ -377,7 +393,7 @@ impl Follower {
     /// Way in which the kernel hands over packets of AF_XDP.
     pub(super) fn xdp_mode(&self) -> Option<xdp::Mode> {
         match &self.taken.steering {
-            Steering::Packet(_) => None,
+            Steering::Packet(_) | Steering::Nothing => None,
             Steering::Xdp(steering) => Some(steering.mode()),
         }
     }

@@ -1,5 +1,6 @@
-//! Native ESP and AH by AF_XDP beside sockets: past the host's network stack where that is faster and passes nothing by that
-//! somebody has set up. Sockets stay open and carry all else, and everything while this way is not there.
+//! Native ESP and AH beside sockets: by AF_XDP, or sent by packet sockets while raw sockets receive. That is past the host's
+//! network stack, as far as it is faster and passes nothing by that somebody has set up. Sockets stay open and carry all
+//! else, and everything while this way is not there.
 
 mod choice;
 mod peers;
@@ -19,15 +20,17 @@ use convoy_io::{self as io, Port};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_packet::Arena;
 
-use super::direct::{Follower, Following, Served, Side, local_addresses};
+use super::direct::{Follower, Following, Means, Served, Side, local_addresses};
 use crate::exit::describe;
-use choice::{Sas, choose};
+use choice::Sas;
 pub(super) use peers::Peers;
 
 /// Longest wait at the start for a queue that the kernel has not freed yet. A gateway that runs tries again later.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks after a change of SAs or interfaces, one a second, until the way is open.
 const LOOKS: u32 = 15;
+/// Looks between two checks of the packet filter where nothing tells of its changes.
+const CHECK: u32 = 5;
 
 /// Way of native ESP and AH of a gateway that has sockets.
 #[derive(Debug)]
@@ -40,14 +43,25 @@ pub(super) struct Way {
     looks: u32,
     generation: u64,
     peers: Peers,
+    /// Looks until the packet filter is checked again for what this way passes by.
+    until_check: u32,
 }
 
 #[derive(Debug)]
 struct Running {
     interface: String,
-    mode: xdp::Mode,
+    by: By,
     is_dead: Arc<AtomicBool>,
     following: Option<Following>,
+}
+
+/// Sockets that carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// AF_XDP, both ways.
+    Xdp(xdp::Mode),
+    /// Packet sockets send, raw sockets receive.
+    Sending,
 }
 
 /// Open ports of all workers, and what follows the kernel's tables for them.
@@ -73,6 +87,7 @@ impl Way {
             looks: 0,
             generation: 0,
             peers: Peers::default(),
+            until_check: CHECK,
         };
         if !way.may_be(site) {
             return Ok((way, None));
@@ -132,28 +147,62 @@ impl Way {
         arena: &'static Arena,
         patience: Duration,
     ) -> anyhow::Result<Opened> {
-        let interface = match (self.wanted, &site.wire.interface) {
-            (FastPath::Needed, Some(interface)) => interface.clone(),
-            _ => choose(site, sas)?,
-        };
         self.peers.set(&sas.native, mark(site));
-        let side = Side::beside(&interface, served(site), self.peers.clone(), patience)?;
+        self.until_check = CHECK;
+        let by_xdp = Means::Xdp(Some(patience));
+        if let (FastPath::Needed, Some(interface)) = (self.wanted, &site.wire.interface) {
+            return self.open_by(by_xdp, interface, site, arena);
+        }
+        let interface = choice::interface(site, sas)?;
+        if self.wanted == FastPath::Needed {
+            return self.open_by(by_xdp, &interface, site, arena);
+        }
+        let opened = choice::may_be_xdp(&interface, sas)
+            .and_then(|()| self.open_by(by_xdp, &interface, site, arena));
+        let why = match opened {
+            Ok(opened) => return Ok(opened),
+            Err(error) => describe(&error),
+        };
+        choice::may_send(&interface)?;
+        let opened = self.open_by(Means::Sending(mark(site)), &interface, site, arena)?;
+        self.reason = Some(why);
+        Ok(opened)
+    }
+
+    fn open_by(
+        &mut self,
+        means: Means,
+        interface: &str,
+        site: &Site,
+        arena: &'static Arena,
+    ) -> anyhow::Result<Opened> {
+        let side = Side::beside(means, interface, served(site), self.peers.clone())?;
         let (board, workers) = (side.board(), site.workers.count);
         let (ports, follower) = side.open(workers, arena)?;
-        let mode = follower.xdp_mode().context("no AF_XDP")?;
+        let by = match means {
+            Means::Packet | Means::Sending(_) => By::Sending,
+            Means::Xdp(_) => By::Xdp(follower.xdp_mode().context("no AF_XDP")?),
+        };
         anyhow::ensure!(
-            self.wanted == FastPath::Needed || mode != xdp::Mode::Generic,
+            self.wanted == FastPath::Needed || by != By::Xdp(xdp::Mode::Generic),
             "the driver of interface {interface} has no XDP"
         );
         let is_dead = Arc::<AtomicBool>::default();
         let ports = ports.into_iter().map(|port| beside(port, &board, &is_dead));
         let ports = ports.collect::<anyhow::Result<_>>()?;
-        tracing::info!(
-            "native ESP and AH go by AF_XDP ({mode}) on interface {interface}, all else by sockets: no capture on that \
-             interface sees them ([capture] in the site file records them; backend = \"socket\" in [wire] turns this off)"
-        );
+        match by {
+            By::Xdp(mode) => tracing::info!(
+                "native ESP and AH go by AF_XDP ({mode}) on interface {interface}, all else by sockets: no capture on that \
+                 interface sees them ([capture] in the site file records them; backend = \"socket\" in [wire] turns this off)"
+            ),
+            By::Sending => tracing::info!(
+                "native ESP and AH are sent by packet sockets on interface {interface}: routes of the kernel hold, and rules of \
+                 its packet filter do not see them (backend = \"socket\" in [wire] turns this off)"
+            ),
+        }
+        let interface = interface.to_owned();
         self.reason = None;
-        self.running = Some(Running { interface, mode, is_dead, following: None });
+        self.running = Some(Running { interface, by, is_dead, following: None });
         Ok(Opened { ports, follower })
     }
 
@@ -188,22 +237,40 @@ impl Way {
         following.map_or(Ok(()), |following| following.serve(addresses))
     }
 
+    /// Rules of the packet filter have changed: this way may pass by some of them now.
+    pub(super) fn note_rules(&mut self) {
+        self.until_check = 0;
+    }
+
     /// True if the way has ended since the last call, which is told. To be called about once a second.
     pub(super) fn has_ended(&mut self) -> bool {
+        let is_check = self.until_check == 0;
+        self.until_check = if is_check { CHECK } else { self.until_check - 1 };
         let Some(running) = &self.running else { return false };
-        let gone = running.following.as_ref().and_then(Following::gone);
-        if gone.is_none() && !running.is_dead.load(Ordering::Relaxed) {
-            return false;
-        }
-        running.is_dead.store(true, Ordering::Relaxed);
-        let why = match gone {
-            Some(_) => "was removed",
-            None => "takes no packets by AF_XDP any more",
+        let Running { interface, by, is_dead, following } = running;
+        let refusal = match by {
+            By::Sending if is_check => choice::may_send(interface).err(),
+            By::Xdp(_) if is_check && self.wanted == FastPath::Auto => {
+                choice::passes_nothing_by(interface).err()
+            }
+            _ => None,
         };
-        let reason = format!("interface {} {why}", running.interface);
+        let reason = match refusal {
+            _ if following.as_ref().and_then(Following::gone).is_some() => {
+                format!("interface {interface} was removed")
+            }
+            _ if is_dead.load(Ordering::Relaxed) => {
+                format!("interface {interface} takes no packets in this way any more")
+            }
+            Some(refusal) => describe(&refusal),
+            None => return false,
+        };
+        is_dead.store(true, Ordering::Relaxed);
         tracing::warn!("native ESP and AH go by sockets from now on: {reason}");
         self.reason = Some(reason);
         self.running = None;
+        // Another way may be possible.
+        self.looks = LOOKS;
         true
     }
 
@@ -217,10 +284,15 @@ impl Way {
             (direct, _) => direct.word(),
         };
         let running = self.running.as_ref();
-        let native = match (backend, running) {
+        let native = match (backend, running.map(|running| running.by)) {
             (Backend::Host, None) => "socket",
-            (Backend::Host, Some(_)) => Backend::AfXdp.word(),
+            (Backend::Host, Some(By::Xdp(_))) => Backend::AfXdp.word(),
+            (Backend::Host, Some(By::Sending)) => Backend::AfPacket.word(),
             (direct, _) => direct.word(),
+        };
+        let mode = |running: &Running| match running.by {
+            By::Xdp(mode) => mode.to_string(),
+            By::Sending => "sending".to_owned(),
         };
         let interface = running.map(|running| running.interface.clone());
         status::Wire {
@@ -228,12 +300,12 @@ impl Way {
             native: native.to_owned(),
             has_sockets: backend == Backend::Host,
             interface: interface.or_else(|| site.wire.interface.clone()),
-            mode: running.map(|running| running.mode.to_string()),
+            mode: running.map(mode),
             reason: self.reason.clone(),
         }
     }
 
-    /// True if AF_XDP is in use.
+    /// True if there is such a way.
     pub(super) fn is_running(&self) -> bool {
         self.running.is_some()
     }

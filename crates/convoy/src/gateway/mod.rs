@@ -583,7 +583,7 @@ impl Gateway {
         self.widths.note(outcome.err().map(|error| describe(&error)));
     }
 
-    /// Has native ESP go by AF_XDP where that is possible now, and by sockets where it is not any more.
+    /// Has native ESP go by an interface where that is possible now, and by sockets where it is not any more.
     fn follow_fast_path(&mut self, news: News) {
         let Self { fast_path, fast_path_ports, daemons, wiring, recorder, core, .. } = self;
         let wiring = daemons.as_mut().map(Daemons::wiring).or(wiring.as_mut());
@@ -595,8 +595,9 @@ impl Gateway {
             let _ = wiring.remove(id, LET_GO);
         }
         let state = core.state();
+        // In this order: a snapshot that comes in between is looked at the next time. IKE daemons' SAs come with it, too.
+        let (generation, arena) = (state.published().generation(), self.arena);
         let snapshot = state.published().current();
-        let (generation, arena) = (state.generation(), self.arena);
         let opened =
             fast_path.look(state.site(), &snapshot, generation, news.links || news.routes, arena);
         let Some(FastPathPorts { ports, follower }) = opened else { return };
@@ -607,7 +608,7 @@ impl Gateway {
             fast_path.follow(follower, core.waker())
         });
         if let Err(error) = followed {
-            tracing::warn!("AF_XDP cannot be used: {}", describe(&error));
+            tracing::warn!("native ESP and AH go by sockets: {}", describe(&error));
         }
     }
 
@@ -661,6 +662,7 @@ impl Gateway {
     /// Makes the table of leak protection again, which others changed just now.
     pub(super) fn mend_leaks(&mut self) {
         self.leaks.repair_table();
+        self.fast_path.note_rules();
     }
 
     /// Looks after the packet filter and the table of connections, where there is leak protection.

@@ -5,6 +5,7 @@
 //!  destination   source     EtherType
 //! ```
 
+use convoy_packet::Frame;
 use convoy_wire::checksum::sum;
 
 use super::Mac;
@@ -59,6 +60,19 @@ pub(crate) fn header(dst: Mac, src: Mac, first: u8) -> [u8; HEADER] {
     let kind = if first >> 4 == 6 { IPV6 } else { IPV4 }.to_be_bytes();
     let ([a, b, c, d, e, f], [g, h, i, j, k, l]) = (dst, src);
     [a, b, c, d, e, f, g, h, i, j, k, l, kind[0], kind[1]]
+}
+
+/// Puts a header in front of an IP packet; false if there is no room.
+#[inline]
+pub(crate) fn put_on(frame: &mut Frame, to: Mac, own: Mac) -> bool {
+    let header = header(to, own, byte(frame.data(), 0));
+    match frame.grow_front(HEADER) {
+        Ok(room) if room.len() == header.len() => {
+            room.copy_from_slice(&header);
+            true
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]

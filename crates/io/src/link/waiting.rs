@@ -8,7 +8,7 @@ use std::time::Instant;
 use convoy_packet::{Arena, BURST_MAX, Burst, Frame, Pool};
 
 use super::next_hop::destination;
-use super::{Found, Mac, NextHops};
+use super::{Found, Mac, NextHops, ethernet};
 use crate::{NewsSource, PortCounters, PortEvent, Quote};
 
 /// Packets that wait for their neighbours to answer, all together and for one neighbour: somewhat more than a
@@ -87,6 +87,18 @@ impl Outlet {
                     counters.tx_malformed += 1;
                     pool.free(frame);
                 }
+            }
+        }
+    }
+
+    /// Puts Ethernet headers in front of the packets in `ready`. One without room for it becomes empty, which no
+    /// socket sends.
+    pub(crate) fn put_headers(&mut self) {
+        let own = self.own();
+        let Self { ready, macs, .. } = self;
+        for (frame, mac) in ready.as_mut_slice().iter_mut().zip(macs.iter()) {
+            if !ethernet::put_on(frame, *mac, own) {
+                frame.truncate(0);
             }
         }
     }

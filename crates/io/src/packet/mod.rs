@@ -9,9 +9,11 @@
 
 mod config;
 mod rx;
+mod sending;
 mod tx;
 
 pub use config::{Config, Steering, open};
+pub use sending::{SendingConfig, SendingPort, open_sending};
 pub(crate) use tx::address;
 
 use std::os::fd::{AsFd, BorrowedFd};

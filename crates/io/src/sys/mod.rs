@@ -37,7 +37,8 @@ pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
 pub(crate) use option::{
-    attach_filter, attach_program, bind_packet, get_int, set_int, set_program, set_words,
+    attach_filter, attach_program, bind_packet, bind_packet_to_send, get_int, set_int, set_program,
+    set_words,
 };
 pub(crate) use poll::{forget, gather, wait_writable};
 pub(crate) use rights::{Broadcast, Done, is_secure};

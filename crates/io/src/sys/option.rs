@@ -58,9 +58,18 @@ pub(super) fn get<T: Plain>(
 
 /// Binds a packet socket to an interface, for all protocols.
 pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    bind_packet_for(fd, index, libc::ETH_P_ALL as u16)
+}
+
+/// Binds a packet socket to an interface to send there, and to receive nothing.
+pub(crate) fn bind_packet_to_send(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    bind_packet_for(fd, index, 0)
+}
+
+fn bind_packet_for(fd: BorrowedFd<'_>, index: u32, protocol: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_protocol: protocol.to_be(),
         sll_ifindex: index as libc::c_int,
         sll_hatype: 0,
         sll_pkttype: 0,

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use convoy_packet::{Burst, Frame, Pool};
 
 use crate::PortCounters;
+use crate::link::Outlet;
 use crate::link::ethernet::{self, Content};
-use crate::link::{Mac, Outlet};
 use crate::offload::finish_partial;
 use crate::socket::{Failure, SendWait};
 use crate::sys::{ENTRIES, XdpSocket};
@@ -115,7 +115,7 @@ impl Queue {
         let Outlet { ready, macs, .. } = outlet;
         for (mut frame, mac) in ready.drain().zip(macs.iter()) {
             let len = frame.len();
-            if !put_on(&mut frame, *mac, own) {
+            if !ethernet::put_on(&mut frame, *mac, own) {
                 counters.tx_malformed += 1;
                 pool.free(frame);
                 continue;
@@ -213,18 +213,5 @@ fn strip(mut frame: Frame) -> Result<Frame, (Frame, Content)> {
             Ok(frame)
         }
         other => Err((frame, other)),
-    }
-}
-
-/// Puts an Ethernet header in front.
-#[inline]
-fn put_on(frame: &mut Frame, to: Mac, own: Mac) -> bool {
-    let header = ethernet::header(to, own, crate::bytes::byte(frame.data(), 0));
-    match frame.grow_front(ethernet::HEADER) {
-        Ok(room) if room.len() == header.len() => {
-            room.copy_from_slice(&header);
-            true
-        }
-        _ => false,
     }
 }

@@ -8,7 +8,7 @@ use crate::common::wire::{
 };
 use crate::common::{Namespace, burst_of, esp, fix_checksum, gate, ip_packet, pattern, receive};
 use convoy_io::link::{Asks, Table, Take};
-use convoy_io::packet::{Config, PacketPort, Steering, open};
+use convoy_io::packet::{Config, PacketPort, SendingConfig, Steering, open, open_sending};
 use convoy_io::{IoError, NewsSource, Port, PortEvent, Quote};
 use convoy_packet::{Arena, Burst, FrameSize};
 
@@ -59,6 +59,48 @@ fn whole_packets_cross_unchanged_and_no_frame_is_lost() {
         assert_eq!((sent.tx_packets, received.rx_packets), (250, 250));
         assert_eq!((sent.tx_bytes, sent.losses().map(|l| l.1).sum()), (received.rx_bytes, 0_u64));
         assert!(sent.tx_calls <= 2 && received.rx_calls <= 12, "{sent:?} {received:?}");
+    }
+    drop(pool);
+    assert_eq!((arena.in_depot(), arena.leaked()), (FRAMES as usize, 0));
+}
+
+#[test]
+fn a_port_that_only_sends_sends_whole_packets_and_dies_with_its_interface() {
+    let [a, b] = or_skip!(cable(1500));
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let table = |own, far| all_at(own, far, &[ip(src), ip(dst)]);
+        let (next_hops, _asks) = board(table(NEAR, FAR));
+        let interface = interface(&a, "near");
+        let config =
+            SendingConfig { interface, workers: 2, next_hops, mark: None, buffer_bytes: 1 << 20 };
+        let mut ports = a.run(move || open_sending(&config)).unwrap();
+        assert_eq!(ports.len(), 2);
+        let mut left = ports.remove(0);
+        let mut right = port(&b, "far", esp_to(FAR, &[ip(dst)]), table(FAR, NEAR));
+        let packets: Vec<_> = (0..250)
+            .map(|n| {
+                let tos = [0, 0xb8, 0x10][n as usize / 100];
+                ip_packet(ip(src), ip(dst), 50, tos, true, &esp(7, n, 20 + n as usize * 5))
+            })
+            .collect();
+        left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+        assert_eq!(receive(&mut right, &mut pool, 250), packets, "{:?}", left.counters());
+        let sent = left.counters();
+        assert_eq!((sent.tx_packets, sent.losses().map(|l| l.1).sum()), (250, 0_u64));
+        assert_eq!(sent.tx_bytes, right.counters().rx_bytes);
+        // A call for each run of packets with one priority.
+        assert!(sent.tx_calls <= 3, "{sent:?}");
+        // Answers come to others: this one is never woken.
+        let mut back = port(&b, "far", esp_to(FAR, &[ip(dst)]), table(FAR, NEAR));
+        let answer = [ip_packet(ip(dst), ip(src), 50, 0, true, &esp(7, 1, 60))];
+        back.tx(&mut pool, &mut burst_of(&mut arena.pool(), &answer)).unwrap();
+        assert_eq!(left.rx(&mut pool, &mut Burst::new()).unwrap(), 0);
+        a.ip("link set near down");
+        let died = left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets[..1]));
+        assert!(matches!(died, Err(IoError::Dead(_))), "{died:?}");
+        a.ip("link set near up");
     }
     drop(pool);
     assert_eq!((arena.in_depot(), arena.leaked()), (FRAMES as usize, 0));

@@ -137,7 +137,7 @@ fn a_filter_drops_what_no_sa_takes_while_it_is_active_and_nothing_else() {
     let arena = arena();
     let mut pool = arena.pool();
     let (known, edged, old) = (0x12_3456, 0xabc_0007, u32::MAX - 5);
-    for ((a, b), protocol, workers) in
+    for ((_, b), protocol, workers) in
         ENDS.iter().flat_map(|ends| [(ends, ESP, 1), (ends, ESP, 2), (ends, raw::AH, 1)])
     {
         let local: IpAddr = b.parse().unwrap();

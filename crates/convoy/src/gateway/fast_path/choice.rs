@@ -1,4 +1,4 @@
-//! Choice between AF_XDP and sockets for native ESP and AH.
+//! Choice between AF_XDP, packet sockets that send, and sockets alone for native ESP and AH.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,6 +20,8 @@ const OWN_TABLES: &str = "convoy-";
 const OF_INTERFACES: u8 = 5;
 /// `NF_INET_FORWARD`: ESP to and from this host never comes there.
 const FORWARD: u32 = 2;
+/// `NF_INET_LOCAL_OUT` and `NF_INET_POST_ROUTING`.
+const LEAVING: [u32; 2] = [3, 4];
 
 /// Outbound SAs, as far as the choice depends on them.
 pub(super) struct Sas {
@@ -52,25 +54,47 @@ impl Sas {
     }
 }
 
-/// The interface for AF_XDP.
+/// Says why AF_XDP would not be right on an interface.
 ///
 /// # Errors
-/// Says why sockets are better, or what the kernel refuses.
-pub(super) fn choose(site: &Site, sas: &Sas) -> anyhow::Result<String> {
-    anyhow::ensure!(!sas.has_udp, "there are SAs in UDP, which sockets carry faster");
-    anyhow::ensure!(!sas.native.is_empty(), "there is no SA of native ESP or AH yet");
-    let mut network = Network::open()?;
-    let interface = interface_of(site, sas, &mut network)?;
-    let link = network.link(&LinkName::new(&interface)?)?;
-    passes_nothing_by(&link)?;
-    let driver = xdp::driver(&interface)?;
+/// The reason, or what the kernel refuses.
+pub(super) fn may_be_xdp(interface: &str, sas: &Sas) -> anyhow::Result<()> {
+    anyhow::ensure!(!sas.has_udp, "there are SAs in UDP, which sockets carry faster than AF_XDP");
+    passes_nothing_by(interface)?;
+    let driver = xdp::driver(interface)?;
     anyhow::ensure!(
         QUIET_DRIVERS.contains(&driver.as_str()),
         "the driver of interface {interface}{} may interrupt its link, or slow other traffic, when an XDP program is attached (backend = \
          \"af_xdp\" asks for it all the same)",
         if driver.is_empty() { String::new() } else { format!(", {driver},") }
     );
-    Ok(interface)
+    Ok(())
+}
+
+/// Says why packet sockets would not be right to send on an interface. Its queueing discipline sees what they send, and so do
+/// captures; chains of the packet filter for packets that leave the host do not.
+///
+/// # Errors
+/// The reason, or what the kernel refuses.
+pub(super) fn may_send(interface: &str) -> anyhow::Result<()> {
+    let link = Network::open()?.link(&LinkName::new(interface)?)?;
+    let is_ethernet = link.mac.is_some_and(|mac| mac != [0; 6]);
+    anyhow::ensure!(is_ethernet, "interface {interface} has no Ethernet headers");
+    no_chains("packet sockets", |chain, hook| {
+        chain.family != OF_INTERFACES && LEAVING.contains(&hook)
+    })
+}
+
+/// The interface that leads to all peers of native SAs.
+///
+/// # Errors
+/// Says why there is none, or what the kernel refuses.
+pub(super) fn interface(site: &Site, sas: &Sas) -> anyhow::Result<String> {
+    anyhow::ensure!(
+        !sas.native.is_empty(),
+        if sas.has_udp { "all SAs are in UDP" } else { "there is no SA of native ESP or AH yet" }
+    );
+    interface_of(site, sas, &mut Network::open()?)
 }
 
 /// The interface that leads to all peers.
@@ -90,29 +114,35 @@ fn interface_of(site: &Site, sas: &Sas, network: &mut Network) -> anyhow::Result
     chosen.ok_or_else(|| anyhow::anyhow!("no route leads to a peer"))
 }
 
-/// Refuses to pass by what somebody has set up on the host.
-fn passes_nothing_by(link: &Link) -> anyhow::Result<()> {
-    let Link { name, qdisc, .. } = link;
+/// Refuses AF_XDP where it would pass by what somebody has set up on the host.
+///
+/// # Errors
+/// Says what that is, or what the kernel refuses.
+pub(super) fn passes_nothing_by(interface: &str) -> anyhow::Result<()> {
+    let Link { qdisc, .. } = Network::open()?.link(&LinkName::new(interface)?)?;
     anyhow::ensure!(
         USUAL_QDISCS.contains(&qdisc.as_str()),
-        "interface {name} has queueing discipline {qdisc}, which AF_XDP would pass by"
+        "interface {interface} has queueing discipline {qdisc}, which AF_XDP would pass by"
     );
+    no_chains("AF_XDP", |chain, hook| chain.family == OF_INTERFACES || hook != FORWARD)
+}
+
+/// Refuses where the packet filter has chains of others that see ESP of this host.
+fn no_chains(who: &str, sees: impl Fn(&ChainName, u32) -> bool) -> anyhow::Result<()> {
     let rules = Ruleset::read().map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
-    if let Some((chain, _)) = rules.places.iter().find(|(chain, (hook, _))| sees_esp(chain, *hook))
-    {
-        let ChainName { table, chain, .. } = chain;
+    let seen = rules
+        .places
+        .iter()
+        .find(|(chain, (hook, _))| !chain.table.starts_with(OWN_TABLES) && sees(chain, *hook));
+    if let Some((ChainName { table, chain, .. }, _)) = seen {
         anyhow::bail!(
-            "chain {chain} of table {table} of the packet filter sees packets of this host, and AF_XDP would pass it by"
+            "chain {chain} of table {table} of the packet filter sees packets of this host, and {who} would pass it by"
         );
     }
     let is_used = |file| std::fs::read_to_string(file).is_ok_and(|text| !text.is_empty());
     anyhow::ensure!(
         !["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"].into_iter().any(is_used),
-        "iptables has rules, which AF_XDP would pass by"
+        "iptables has rules, which {who} would pass by"
     );
     Ok(())
-}
-
-fn sees_esp(chain: &ChainName, hook: u32) -> bool {
-    !chain.table.starts_with(OWN_TABLES) && (chain.family == OF_INTERFACES || hook != FORWARD)
 }
