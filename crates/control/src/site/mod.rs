@@ -97,7 +97,7 @@ impl Site {
         let document = document.into_inner();
         let places = Places::of(&document, &source);
         let site = sections::read(Table::new(whole, part(document)), &mut report, path);
-        let site = site.map(|site| Site { places, ..site });
+        let site = site.map(|site| Self { places, ..site });
         report.finish(site.filter(|_| errors.is_empty()))
     }
 }

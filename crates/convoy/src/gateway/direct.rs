@@ -37,7 +37,7 @@ pub(super) enum Means {
 }
 
 impl Means {
-    /// Those of a backend, if it goes through an interface directly.
+    /// Sockets of a backend, if it goes through an interface directly.
     fn of(backend: Backend) -> Option<Self> {
         match backend {
             Backend::Host => None,

@@ -84,12 +84,12 @@ impl Floods {
             (_, false) => self.looks -= 1,
         }
         if self.looks == 0 {
-            filter.set_active(false);
+            filter.end();
             tracing::info!("the flood is over: workers see all packets again");
             return;
         }
         raise_edges(filter, writer);
-        filter.set_active(true);
+        filter.begin();
     }
 }
 

@@ -193,7 +193,10 @@ fn leads_to(site: &Site, to: IpNet) -> String {
         Routes::FromPolicies => site.deciding_policies().find(names),
         Routes::Explicit(_) => None,
     };
-    policy.map_or("plain.routes".to_owned(), |policy| format!("policy[{}].remote", policy.name))
+    policy.map_or_else(
+        || "plain.routes".to_owned(),
+        |policy| format!("policy[{}].remote", policy.name),
+    )
 }
 
 /// A site without policies of its own and without those of IKE daemons; so a file looks that was cut off.

@@ -156,10 +156,10 @@ fn start(zebra: [&str; 2]) -> Option<(World, [Frr; 2])> {
     let world = World::start_by(INTERFACE)?;
     (0..2).for_each(|side| world.make_tunnel_for_all(side, IF_ID));
     let frr = [0, 1].map(|side| Frr::start(&world, side, zebra[side]));
-    for side in 0..2 {
+    for (side, daemons) in frr.iter().enumerate() {
         let begun = Instant::now();
         while !learnt(&world, side).contains("dev ipsec0 proto bgp") {
-            assert!(begun.elapsed() < PATIENCE, "{}{}", learnt(&world, side), frr[side].log());
+            assert!(begun.elapsed() < PATIENCE, "{}{}", learnt(&world, side), daemons.log());
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{ESP, RawPort, Sockets};
 use crate::socket::{SocketOptions, bind, prepare};
-use crate::spi_filter::SpiPlace;
+use crate::spi_filter::{SpiPlace, SpiShare};
 use crate::sys::{attach_program, set_int};
 use crate::{IoError, Offloads, SpiFilter};
 
@@ -56,7 +56,8 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
     let input = new(i32::from(config.protocol)).map_err(IoError::setup("open a raw socket"))?;
     let filter = config.filter.clone().filter(|filter| {
         let place = SpiPlace { behind_v4: !v6, offset: super::spi_offset(config.protocol) as u8 };
-        filter.attach(input.as_fd(), place, (worker, config.workers)).is_ok()
+        let share = SpiShare { number: worker, of: config.workers };
+        filter.attach(input.as_fd(), place, share).is_ok()
     });
     if filter.is_none() && config.workers > 1 {
         // Before binding, so that nothing of the others' arrives in between.

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::sys::{self, KNOWN, SLOTS, SpiTable, WITH_EDGE};
 use crate::{IoError, PortCounters};
-use program::Place;
+use program::{Place, Share};
 
 /// Table of the SPIs of all inbound SAs, which filters of sockets ask.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl SpiFilter {
     /// Forgets all SPIs and drops nothing until it is made active again.
     pub fn clear(&self) {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        self.table.shared().is_active.store(0, Ordering::SeqCst);
+        self.end();
         members.fill(0);
         for slot in 0..SLOTS {
             self.store(slot, 0);
@@ -73,9 +73,14 @@ impl SpiFilter {
         }
     }
 
-    /// Begins to drop, or ends it.
-    pub fn set_active(&self, is_active: bool) {
-        self.table.shared().is_active.store(is_active.into(), Ordering::SeqCst);
+    /// Begins to drop what is not in the table.
+    pub fn begin(&self) {
+        self.table.shared().is_active.store(1, Ordering::SeqCst);
+    }
+
+    /// Drops nothing from now on.
+    pub fn end(&self) {
+        self.table.shared().is_active.store(0, Ordering::SeqCst);
     }
 
     /// Number of packets that were dropped.
@@ -99,20 +104,20 @@ impl SpiFilter {
         counters.rx_too_old += claim(&shared.old, &self.claimed_old);
     }
 
-    /// Has a raw socket ask the table, and take only SPIs that are `number` modulo `of`.
+    /// Has a raw socket ask the table, and take its share of SPIs alone.
     pub(crate) fn attach(
         &self,
         socket: BorrowedFd<'_>,
         place: Place,
-        (number, of): (u16, u16),
+        share: Share,
     ) -> std::io::Result<()> {
-        let program = program::filter(self.table.map(), place, number, of);
+        let program = program::filter(self.table.map(), place, share);
         let program = sys::load_filter(&program)?;
         sys::attach_filter(socket, program.as_fd())
     }
 }
 
-pub(crate) use program::Place as SpiPlace;
+pub(crate) use program::{Place as SpiPlace, Share as SpiShare};
 
 const fn slot_of(spi: u32) -> usize {
     spi as usize % SLOTS

@@ -59,6 +59,13 @@ pub(crate) struct Place {
     pub(crate) offset: u8,
 }
 
+/// SPIs that a socket takes: those which are `number` modulo `of`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) number: u16,
+    pub(crate) of: u16,
+}
+
 /// Ends of the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -116,8 +123,9 @@ impl Code {
     }
 }
 
-/// Keeps packets whose SPI is `number` modulo `of`, and of those, while the table is active, what some SA may take.
-pub(super) fn filter(map: BorrowedFd<'_>, place: Place, number: u16, of: u16) -> Vec<Instruction> {
+/// Keeps packets of a share of SPIs, and of those, while the table is active, what some SA may take.
+pub(super) fn filter(map: BorrowedFd<'_>, place: Place, share: Share) -> Vec<Instruction> {
+    let Share { number, of } = share;
     let is_spread = of > 1;
     let mut code = Code::default();
     code.op(MOVE, CONTEXT, 1, 0, 0);

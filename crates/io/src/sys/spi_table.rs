@@ -15,7 +15,7 @@ pub(crate) const KNOWN: u64 = 1 << 32;
 /// Slot of one SPI alone, with the least sequence number that its SA still accepts in the low half.
 pub(crate) const WITH_EDGE: u64 = 2 << 32;
 
-/// What programs read, and what they count.
+/// Values that programs read, and counts that they write.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Shared {

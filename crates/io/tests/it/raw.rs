@@ -167,7 +167,7 @@ fn a_filter_drops_what_no_sa_takes_while_it_is_active_and_nothing_else() {
         filter.set_left_edge(known, u64::from(old) + 3);
         filter.set_left_edge(edged, u64::from(old) + 3);
         count(&mut ports, &spis, 5);
-        filter.set_active(true);
+        filter.begin();
         let dropped = filter.dropped();
         count(&mut ports, &spis, 0);
         assert_eq!(filter.dropped() - dropped, 5);
@@ -182,7 +182,7 @@ fn a_filter_drops_what_no_sa_takes_while_it_is_active_and_nothing_else() {
         let sum =
             |of: fn(&PortCounters) -> u64| ports.iter().map(|p| of(&p.counters())).sum::<u64>();
         assert_eq!((sum(|c| c.rx_unknown_spi), sum(|c| c.rx_too_old)), (3, 4));
-        filter.set_active(false);
+        filter.end();
         count(&mut ports, &spis, 5);
     }
 }
