@@ -367,6 +367,19 @@ impl Snapshot {
         self.inbound.changes(&old.inbound, |slot, _, now| visit(slot, now));
     }
 
+    /// Shows each inbound SA that the snapshot `old` does not have as it is here.
+    pub(crate) fn new_inbound<'a>(
+        &'a self,
+        old: &'a Self,
+        mut visit: impl FnMut(&'a Arc<InboundSpec>),
+    ) {
+        self.inbound.changes(&old.inbound, |_, then, now| {
+            if let Some(sa) = now.filter(|sa| then.is_none_or(|then| !Arc::ptr_eq(then, sa))) {
+                visit(sa);
+            }
+        });
+    }
+
     /// Fails if an SA other than the one in `slot` has this record's lease.
     fn lease_is_free(&self, sa: &OutboundSpec, slot: SaSlot) -> Result<(), SnapshotError> {
         let other = self.by_lease.get(&LeaseKey::of(sa)).filter(|other| **other != slot);

@@ -121,9 +121,7 @@ impl Writer {
     /// Publishes a snapshot that owes nothing to the one of now, and returns its generation.
     pub fn publish(&mut self, snapshot: Snapshot) -> u64 {
         if let Some(listener) = &self.listener {
-            snapshot.inbound_changes(&self.current(), |_, now| {
-                now.iter().for_each(|sa| listener.add(sa.spi));
-            });
+            snapshot.new_inbound(&self.current(), |sa| listener.add(sa.spi));
         }
         self.published.replace(snapshot)
     }

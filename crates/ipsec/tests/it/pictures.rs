@@ -81,8 +81,11 @@ fn spis_are_told_with_each_snapshot_that_brings_them() {
     let mut of_draft = told();
     of_draft.sort_unstable();
     assert_eq!(of_draft, [0x301, 0x400]);
+    writer.change(|next| next.add_inbound(SaSlot(4), inbound(0x500))).unwrap();
+    assert_eq!(told(), [0x500], "those beside it were told before");
     writer.change(|next| next.remove_inbound(SaSlot(3)).ok_or(())).unwrap();
-    told();
+    writer.change(|next| next.remove_inbound(SaSlot(4)).ok_or(())).unwrap();
+    assert_eq!(told(), [0; 0]);
     writer.tell_spis_again();
     assert_eq!(told(), [0x400]);
     writer.publish(Snapshot::default());
