@@ -41,6 +41,7 @@ mod ancillary;
 mod beside;
 mod bytes;
 mod counters;
+mod ebpf;
 mod error;
 mod error_queue;
 mod fast_path;

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use convoy_control::site::{Backend, FastPath, Site};
 use convoy_control::status;
 use convoy_io::link::Board;
@@ -179,10 +178,7 @@ impl Way {
         let side = Side::beside(means, interface, served(site), self.peers.clone())?;
         let (board, workers) = (side.board(), site.workers.count);
         let (ports, follower) = side.open(workers, arena)?;
-        let by = match means {
-            Means::Packet | Means::Sending(_) => By::Sending,
-            Means::Xdp(_) => By::Xdp(follower.xdp_mode().context("no AF_XDP")?),
-        };
+        let by = follower.xdp_mode().map_or(By::Sending, By::Xdp);
         anyhow::ensure!(
             self.wanted == FastPath::Needed || by != By::Xdp(xdp::Mode::Generic),
             "the driver of interface {interface} has no XDP"

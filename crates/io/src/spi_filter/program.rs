@@ -2,6 +2,11 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::ebpf::{
+    ADD, ADD_REGISTER, AND, ATOMIC_DOUBLE, CALL, EXIT, JUMP, JUMP_IF_ABOVE_32, JUMP_IF_EQUAL,
+    JUMP_IF_OTHER, LOAD_BYTE, LOAD_BYTES, LOAD_DOUBLE, LOAD_MAP, LOAD_WORD, MODULO_32, MOVE,
+    PSEUDO_VALUE, SET, SHIFT_LEFT, SHIFT_RIGHT, SUBTRACT_32, TO_BIG_ENDIAN, op,
+};
 use crate::sys::{Instruction, SLOTS, WITH_EDGE, offsets};
 
 // Registers: 1 to 5 are arguments of calls and scratch, 6 to 9 keep their value.
@@ -14,33 +19,6 @@ const AT: u8 = 8;
 const SPI: u8 = 9;
 const FRAME: u8 = 10;
 
-// Operation codes.
-const LOAD_BYTE: u8 = 0x71;
-const LOAD_WORD: u8 = 0x61;
-const LOAD_DOUBLE: u8 = 0x79;
-const LOAD_MAP: u8 = 0x18;
-const ATOMIC_DOUBLE: u8 = 0xdb;
-const MOVE: u8 = 0xbf;
-const SET: u8 = 0xb7;
-const ADD: u8 = 0x07;
-const ADD_REGISTER: u8 = 0x0f;
-const AND: u8 = 0x57;
-const SHIFT_LEFT: u8 = 0x67;
-const SHIFT_RIGHT: u8 = 0x77;
-const MODULO_32: u8 = 0x94;
-const SUBTRACT_32: u8 = 0x1c;
-const TO_BIG_ENDIAN: u8 = 0xdc;
-const JUMP: u8 = 0x05;
-const JUMP_IF_EQUAL: u8 = 0x15;
-const JUMP_IF_OTHER: u8 = 0x55;
-const JUMP_IF_ABOVE_32: u8 = 0x26;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-
-/// `bpf_skb_load_bytes`.
-const LOAD_BYTES: i32 = 26;
-/// In `LOAD_MAP`: the value is the descriptor of a map, whose value is pointed to.
-const PSEUDO_VALUE: u8 = 2;
 /// Atomic operation: addition.
 const ATOMIC_ADD: i32 = 0;
 /// Answer of a filter that keeps a packet whole.
@@ -83,7 +61,7 @@ struct Code {
 
 impl Code {
     fn op(&mut self, code: u8, dst: u8, src: u8, offset: i16, value: i32) {
-        self.all.push(Instruction { code, registers: src << 4 | dst, offset, value });
+        self.all.push(op(code, dst, src, offset, value));
     }
 
     fn go_if(&mut self, code: u8, register: u8, value: i32, end: End) {

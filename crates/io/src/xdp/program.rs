@@ -2,6 +2,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::ebpf::{
+    ADD, AND_32, CALL, EXIT, JUMP, JUMP_IF_ABOVE, JUMP_IF_AT_LEAST_32, JUMP_IF_EQUAL_32, LOAD_BYTE,
+    LOAD_HALF, LOAD_MAP, LOAD_WORD, MOVE, PSEUDO_MAP, SET, TO_BIG_ENDIAN, op,
+};
 use crate::link::{Goto, Program, Step, Test, Width};
 use crate::sys::Instruction;
 
@@ -16,35 +20,12 @@ const DATA: u8 = 6;
 const DATA_END: u8 = 7;
 const SAVED_CONTEXT: u8 = 8;
 
-// Operation codes.
-const LOAD_BYTE: u8 = 0x71;
-const LOAD_HALF: u8 = 0x69;
-const LOAD_WORD: u8 = 0x61;
-const LOAD_MAP: u8 = 0x18;
-const MOVE: u8 = 0xbf;
-const SET: u8 = 0xb7;
-const ADD: u8 = 0x07;
-const AND_32: u8 = 0x54;
-const TO_BIG_ENDIAN: u8 = 0xdc;
-const JUMP: u8 = 0x05;
-const JUMP_IF_ABOVE: u8 = 0x2d;
-const JUMP_IF_EQUAL_32: u8 = 0x16;
-const JUMP_IF_AT_LEAST_32: u8 = 0x36;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-
 /// `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
-/// In `LOAD_MAP`: the value is the descriptor of a map.
-const PSEUDO_MAP: u8 = 1;
 /// `struct xdp_md`: where the frame begins and ends, and the queue it came by.
 const MD_DATA: i16 = 0;
 const MD_DATA_END: i16 = 4;
 const MD_QUEUE: i16 = 16;
-
-fn op(code: u8, dst: u8, src: u8, offset: i16, value: i32) -> Instruction {
-    Instruction { code, registers: src << 4 | dst, offset, value }
-}
 
 /// The program that gives what is taken to the socket of its queue in `map` and passes all else to
 /// the kernel. Frames of a queue without a socket are answered with `without`.

@@ -5,6 +5,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::ebpf::{
+    ADD, CALL, EXIT, JUMP, JUMP_IF_EQUAL, JUMP_IF_OTHER, LOAD_BYTE, LOAD_BYTES, LOAD_MAP,
+    LOAD_WORD, MODULO_32, MOVE, PSEUDO_MAP, SET, STORE_NUMBER, STORE_WORD, TO_BIG_ENDIAN, op,
+};
 use crate::sys::Instruction;
 
 /// Bytes of a UDP header.
@@ -13,30 +17,8 @@ const UDP_LEN: i32 = 8;
 const KEEPALIVE_LEN: i32 = UDP_LEN + 1;
 const KEEPALIVE: i32 = 0xff;
 
-// Operation codes of extended BPF
-// (`Documentation/bpf/standardization/instruction-set.rst`).
-const LOAD_BYTE: u8 = 0x71;
-const LOAD_WORD: u8 = 0x61;
-const LOAD_MAP: u8 = 0x18;
-const STORE_WORD: u8 = 0x63;
-const STORE_NUMBER: u8 = 0x62;
-const MOVE: u8 = 0xbf;
-const SET: u8 = 0xb7;
-const ADD: u8 = 0x07;
-const MODULO_32: u8 = 0x94;
-const TO_BIG_ENDIAN: u8 = 0xdc;
-const JUMP: u8 = 0x05;
-const JUMP_IF_EQUAL: u8 = 0x15;
-const JUMP_IF_OTHER: u8 = 0x55;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-
-/// `bpf_skb_load_bytes`, which reaches what is not in the first piece of a packet's memory as well.
-const LOAD_BYTES: i32 = 26;
 /// `bpf_sk_select_reuseport`.
 const SELECT: i32 = 82;
-/// In `LOAD_MAP`: the value is the descriptor of a map.
-const PSEUDO_MAP: u8 = 1;
 /// `struct sk_reuseport_md`: length from the UDP header on.
 const MD_LEN: i16 = 16;
 // `enum sk_action`.
@@ -52,12 +34,6 @@ const FRAME: u8 = 10;
 /// Picks the socket under a key of `map`: 0 for IKE and what is too short for an SPI, 1 for NAT
 /// keepalives, and 1 + SPI modulo `workers` for ESP. Without a socket there the datagram is dropped.
 pub(super) fn extended(map: BorrowedFd<'_>, workers: u16) -> Vec<Instruction> {
-    let op = |code, dst: u8, src: u8, offset, value| Instruction {
-        code,
-        registers: src << 4 | dst,
-        offset,
-        value,
-    };
     // `bpf_skb_load_bytes(context, 8, stack + BYTES, n)`
     let load = |n| {
         [
