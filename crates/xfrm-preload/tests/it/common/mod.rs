@@ -153,7 +153,8 @@ struct State {
 pub(crate) struct Server {
     state: Arc<Mutex<State>>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// It serves, and gives the socket back that it listened on.
+    thread: Option<JoinHandle<OwnedFd>>,
     path: PathBuf,
 }
 
@@ -186,7 +187,10 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
             let (state, stop) = (state.clone(), stop.clone());
-            move || serve(&listener, &state, &stop, mute)
+            move || {
+                serve(&listener, &state, &stop, mute);
+                listener
+            }
         });
         Self { state, stop, thread: Some(thread), path: path.to_owned() }
     }
@@ -252,12 +256,31 @@ impl Drop for Server {
                 let _ = shutdown(client.connection.as_raw_fd(), Shutdown::Both);
             }
         }
+        if let Ok(listener) = &served {
+            end_waiting(listener);
+        }
         // A second panic would hide what the first one says.
         if !std::thread::panicking() {
-            served.unwrap();
+            drop(served.unwrap());
             std::fs::remove_file(&self.path).unwrap();
         }
     }
+}
+
+/// Ends the connections that nobody accepted yet: a copy of the listening socket would keep them open.
+fn end_waiting(listener: &OwnedFd) {
+    let waits = || {
+        let mut entry = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        poll(&mut entry, PollTimeout::ZERO) == Ok(1)
+    };
+    while waits() {
+        let Ok(fd) = accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) else { return };
+        let _ = shutdown(fd, Shutdown::Both);
+        // SAFETY: the descriptor is new.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    // Who connects now is refused.
+    let _ = shutdown(listener.as_raw_fd(), Shutdown::Both);
 }
 
 fn serve(listener: &OwnedFd, state: &Mutex<State>, stop: &AtomicBool, mute: bool) {
