@@ -51,7 +51,7 @@ needs=(
     "/usr/include/dpdk/rte_cryptodev.h|libdpdk-dev|tests with crypto devices of DPDK"
     "dpkg-source|dpkg-dev|OpenSSL's own tests with the OpenSSL provider"
     "prove|perl|OpenSSL's own tests with the OpenSSL provider"
-    "dpdk-test-crypto-perf|dpdk|the bench beside crypto devices of DPDK"
+    "dpdk-test-crypto-perf|dpdk-dev|the bench beside crypto devices of DPDK"
     "ab|apache2-utils|a test of the TLS bench with Apache Bench"
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
     "/usr/lib/frr/zebra|frr|tests of routes that FRR learns through a tunnel"

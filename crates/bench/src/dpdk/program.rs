@@ -93,7 +93,7 @@ impl Program {
     /// The program that measures devices: that at `path`, or the one that is installed.
     #[must_use]
     pub fn devices(path: Option<&Path>) -> Self {
-        let mend = "install it (Debian and Ubuntu: apt install dpdk librte-meta-crypto), or name it with --program PATH";
+        let mend = "install it (Debian and Ubuntu: apt install dpdk-dev librte-meta-crypto), or name it with --program PATH";
         Self::new(path.unwrap_or_else(|| Path::new(DEVICES)), DEVICES, mend)
     }
 

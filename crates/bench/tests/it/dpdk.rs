@@ -164,7 +164,7 @@ fn what_ends_a_run_is_told_apart() {
     assert!(matches!(stand_in().run(&run, &|| false), Err(RunError::Interrupted)));
     let missing = Program::devices(Some(Path::new("/nowhere/dpdk-test-crypto-perf")));
     let error = missing.run(&run, &|| true).unwrap_err();
-    assert!(error.to_string().contains("apt install dpdk librte-meta-crypto"), "{error}");
+    assert!(error.to_string().contains("apt install dpdk-dev librte-meta-crypto"), "{error}");
     let driver = "crypto_nowhere".parse().unwrap();
     let error = stand_in().run(&Run { driver: &driver, ..run }, &|| true).unwrap_err();
     assert!(error.to_string().contains("apt install librte-meta-crypto"), "{error}");

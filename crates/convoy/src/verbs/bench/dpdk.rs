@@ -33,7 +33,7 @@ Examples:
 DPDK's program dpdk-test-crypto-perf measures what a crypto device of DPDK's costs its caller. Its devices
 crypto_aesni_mb and crypto_aesni_gcm are made of intel-ipsec-mb. It needs no root, no network card and no huge pages
 here. On Debian and Ubuntu:
-  apt install dpdk librte-meta-crypto
+  apt install dpdk-dev librte-meta-crypto
 
 How it is measured: the program is one of its own, so it cannot take turns with Convoy burst by burst. In each round
 it runs once for each device, and Convoy's bursts have their turn on the same processor, beginning with another one in
