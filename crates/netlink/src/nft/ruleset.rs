@@ -90,10 +90,18 @@ impl Ruleset {
         let mut nft = Nft::open()?;
         let rules = NfTablesMessage::GetRule(RuleMessage { attributes: Vec::new() });
         let rules = nft.dump_all(rules)?;
-        let chains = NfTablesMessage::GetChain(ChainMessage { attributes: Vec::new() });
-        let chains = nft.dump_all(chains)?;
+        let chains = nft.dump_all(chains())?;
         let flow_tables = nft.dump_all(NfTablesMessage::GetFlowTable(Vec::new()))?;
         Ok(Self::of(&rules, &chains, &flow_tables))
+    }
+
+    /// Reads the chains alone, of which there are few where there are many rules: all of it but [`Self::places`] and
+    /// [`Self::of_nat`] is left out.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn read_chains() -> Result<Self, Refusal> {
+        Ok(Self::of(&[], &Nft::open()?.dump_all(chains())?, &[]))
     }
 
     /// Reads the kernel's answers about rules, chains and tables of flows.
@@ -119,6 +127,11 @@ impl Ruleset {
         }
         set
     }
+}
+
+/// Question for all chains.
+const fn chains() -> NfTablesMessage {
+    NfTablesMessage::GetChain(ChainMessage { attributes: Vec::new() })
 }
 
 impl Ruleset {

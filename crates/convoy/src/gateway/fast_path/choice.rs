@@ -129,7 +129,7 @@ pub(super) fn passes_nothing_by(interface: &str) -> anyhow::Result<()> {
 
 /// Refuses where the packet filter has chains of others that see ESP of this host.
 fn no_chains(who: &str, sees: impl Fn(&ChainName, u32) -> bool) -> anyhow::Result<()> {
-    let rules = Ruleset::read().map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
+    let rules = Ruleset::read_chains().map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
     let seen = rules
         .places
         .iter()
