@@ -33,6 +33,7 @@ use zeroize::Zeroizing;
 
 use super::connections::Lookout;
 use super::daemons::{AppliedRequest, moment};
+use super::recheck::Recheck;
 use super::worker_wait::WorkerWait;
 use super::{EngineTold, Gateway, load};
 use crate::exit::describe;
@@ -52,7 +53,7 @@ const MOVED_MAX: usize = 1 << 16;
 /// Shared by the control socket and the one who waits for signals.
 pub struct Live {
     inner: Mutex<Inner>,
-    /// The status of the last second; answers while something holds the gateway.
+    /// The status that was made last; answers while something holds the gateway.
     last_known: Mutex<Arc<Status>>,
     cpu: Cpu,
     /// Brings the workers' counters up to date. Not under the lock: it waits for them.
@@ -78,6 +79,8 @@ struct Inner {
     /// `None` once it is ending.
     gateway: Option<Gateway>,
     sampler: Sampler,
+    /// Pace of the status that nobody asked for: with tens of thousands of SAs it takes long, and requests wait.
+    status_recheck: Recheck,
     /// Answers while it is ending.
     last: Arc<Status>,
     /// IKE daemons.
@@ -113,6 +116,7 @@ impl Live {
         let inner = Mutex::new(Inner {
             gateway: Some(gateway),
             sampler,
+            status_recheck: Recheck::default(),
             last,
             attached,
             tunnels: Tunnels::default(),
@@ -200,7 +204,13 @@ impl Live {
                 self.multicast.send(group, message);
             }
         }
-        inner.refresh(&self.cpu);
+        inner.status_recheck.note(true);
+        if let Some(began) = inner.status_recheck.begin() {
+            inner.refresh(&self.cpu);
+            inner.status_recheck.rest(began);
+        } else {
+            inner.look_at_tunnels();
+        }
         let last = inner.last.clone();
         drop(inner);
         *self.last_known() = last;
@@ -360,6 +370,13 @@ impl Inner {
             let no_metrics = self.no_metrics.as_deref();
             let status = status(gateway, cpu, &mut self.sampler, &self.attached, no_metrics);
             self.last = Arc::new(status);
+        }
+        self.look_at_tunnels();
+    }
+
+    /// Counts what went through SAs that may be gone the next time.
+    fn look_at_tunnels(&mut self) {
+        if let Some(gateway) = &self.gateway {
             let snapshot = gateway.core().state().published().current();
             self.tunnels.look(&snapshot, gateway.kernel(), now());
         }

@@ -33,6 +33,9 @@ const ACCEPTS_PER_TURN: usize = 16;
 /// Pause in which nobody is accepted after the system refused to.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// Time after a request in which the next one is looked for without sleep: less than two wake-ups take.
+const AWAKE: Duration = Duration::from_micros(50);
+
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
 const FIRST_CONNECTION: u64 = 2;
@@ -52,6 +55,8 @@ pub(super) struct Serving {
     buffer: Zeroizing<Vec<u8>>,
     /// Time at which connections are accepted again.
     paused: Option<Instant>,
+    /// Until then it does not sleep: daemons ask one request right after the answer to another.
+    awake: Option<Instant>,
     complaints: Throttle,
     /// IKE daemons, as the service was last told.
     daemons: Vec<Client>,
@@ -78,6 +83,7 @@ impl Serving {
             unfinished: BTreeSet::new(),
             buffer: Zeroizing::new(vec![0; DATAGRAM_MAX]),
             paused: None,
+            awake: None,
             complaints: Throttle::default(),
             daemons: Vec::new(),
         })
@@ -114,7 +120,10 @@ impl Serving {
                         self.multicast.woken();
                         self.relay();
                     }
-                    token => self.serve(token, event.flags),
+                    token => {
+                        self.serve(token, event.flags);
+                        self.awake = Some(Instant::now() + AWAKE);
+                    }
                 }
             }
             for token in unfinished {
@@ -124,8 +133,11 @@ impl Serving {
     }
 
     /// Time to wait for something to happen; `None` for ever.
-    fn patience(&self) -> Option<Timespec> {
-        if !self.unfinished.is_empty() {
+    fn patience(&mut self) -> Option<Timespec> {
+        if self.awake.is_some_and(|until| until <= Instant::now()) {
+            self.awake = None;
+        }
+        if !self.unfinished.is_empty() || self.awake.is_some() {
             return Some(Timespec::default());
         }
         let until = [self.paused, self.service.unsettled()].into_iter().flatten().min()?;
