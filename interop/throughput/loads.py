@@ -13,6 +13,8 @@ LEAST_RATE = 250
 MOST_RATE = 64_000_000  # nothing offers as many: iperf3 ends the search before
 HALVINGS = 3  # of the gap between a rate that was good and twice that
 TRIES = 2  # of a rate: other programs of the machine make datagrams get lost and senders late, too
+MOST_STOLEN = 0.15  # cores that a hypervisor may withhold from a sample of TCP
+STOLEN_TRIES = 3  # of a sample from which more was withheld
 OFFERED = 0.95  # of the rate asked for; a sender that offers less is at its end
 
 
@@ -28,7 +30,22 @@ class Tcp:
         self.title = "One TCP stream" if streams == 1 else f"{streams} TCP streams at once"
 
     def measure(self, traffic):
-        """Goodput as the receiver counted it."""
+        """Goodput as the receiver counted it.
+
+        A hypervisor that withholds processors makes half of a figure. Such a sample is taken again, and that with the
+        least withheld counts.
+        """
+        best = None
+        for _ in range(STOLEN_TRIES):
+            sample = self.sample(traffic)
+            if not best or sample["stolen_cores"] < best["stolen_cores"]:
+                best = sample
+            if best["stolen_cores"] <= MOST_STOLEN:
+                break
+        return best
+
+    def sample(self, traffic):
+        """One run of iperf3."""
         said, figures = traffic.run("--omit", traffic.WARM_UP, "--parallel", self.streams)
         received, sent = said["end"]["sum_received"], said["end"]["sum_sent"]
         if received["bits_per_second"] <= 0:

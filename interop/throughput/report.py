@@ -60,7 +60,7 @@ def line(candidate, load, sample):
     name, size = load.unit
     return (
         f"{candidate.name:<18} {load.name:<7} {sample['direction']}  {sample[load.figure] / size:8.3f} {name:<4}"
-        f"  (others: {sample['others_cores']:.1f} cores)"
+        f"  (others: {sample['others_cores']:.1f} cores, withheld: {sample['stolen_cores']:.1f})"
     )
 
 
@@ -111,6 +111,7 @@ class Result:
             "ended_by": " ".join(sorted({sample["ended_by"] for sample in mine if "ended_by" in sample})) or None,
             "path_mtu": min(sample["path_mtu"] for sample in mine),
             "others_cores": median_of(mine, "others_cores"),
+            "stolen_cores": median_of(mine, "stolen_cores"),
         }
         for reference in REFERENCES:
             row[f"times_{reference}"] = self.ratio(row["median"], reference, load, way)

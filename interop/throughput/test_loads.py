@@ -43,6 +43,32 @@ class Recorded:
         return {"end": ends}, {}
 
 
+class Withheld:
+    """Runs of TCP: bits per second, and cores that a hypervisor withheld."""
+
+    WARM_UP = 1
+
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+
+    def run(self, *_):
+        bits, stolen = self.outcomes.pop(0)
+        ends = {"sum_received": {"bits_per_second": bits}, "sum_sent": {"retransmits": 0}}
+        return {"end": ends}, {"stolen_cores": stolen}
+
+
+class Stolen(unittest.TestCase):
+    def test_a_sample_from_which_processors_were_withheld_is_taken_again(self):
+        for runs, counts, left in (
+            ([(4e9, 0.0), (5e9, 0.0)], 4e9, 1),
+            ([(1e9, 0.8), (4e9, 0.1), (5e9, 0.0)], 4e9, 1),
+            ([(1e9, 0.8), (3e9, 0.3), (2e9, 0.5), (5e9, 0.0)], 3e9, 1),
+        ):
+            traffic = Withheld(*runs)
+            self.assertEqual(loads.Tcp(1).measure(traffic)["bits_per_second"], counts)
+            self.assertEqual(len(traffic.outcomes), left)
+
+
 class Search(unittest.TestCase):
     def test_what_is_found_is_within_a_tenth_of_the_capacity(self):
         for capacity in (250, 999, 1000, 3999, 4000, 4001, 33_333, 1_000_000):
