@@ -4,8 +4,8 @@
 #   interop/throughput/xfrm_requests.sh [CONVOY [XFRM_LOAD [TUNNELS…]]]
 #
 # A gateway of its own runs in a network namespace, with leak protection and its state in memory. For each count of
-# tunnels (2 SAs and 3 policies each, as charon asks for them, one request at a time) a fresh one is loaded. With
-# several counts, their requests are compared with those of the first. Needs root. Ends with 0, 1, or 77 where it cannot run.
+# tunnels (2 SAs and 3 policies each, as charon asks for them, one request at a time) a fresh one is loaded. "At the end"
+# are the last of its tunnels, one in 20. With several counts, the requests at the end are compared with those of the first. Needs root. Ends with 0, 1, or 77 where it cannot run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 convoy=$(realpath "${1:-target/release/convoy}")
@@ -49,7 +49,7 @@ first=
 for tunnels in "${counts[@]}"; do
     rm -rf "$folder/end" "$folder/state"
     said=$(unshare --net bash "$folder/one.sh" "$convoy" "$load" "$folder" "$tunnels" | grep request)
-    each=$(sed -E 's/.*: ([0-9]+) us a request.*/\1/' <<< "$said")
+    each=$(sed -E 's/.*at the end ([0-9]+) us a request.*/\1/' <<< "$said")
     first=${first:-$each}
     printf '%6d tunnels: %s (%s times that of the first)\n' "$tunnels" "$said" \
         "$(awk -v each="$each" -v first="$first" 'BEGIN { printf "%.2f", each / first }')"

@@ -17,6 +17,27 @@ use nix::sys::socket::{
 
 use trace::{CHARON, PLUTO, Trace, Tunnel};
 
+/// Part of the tunnels, one in so many, that come at the end.
+const LAST: u32 = 20;
+
+/// The mean of some times.
+#[derive(Default)]
+struct Mean {
+    sum: Duration,
+    count: u32,
+}
+
+impl Mean {
+    fn add(&mut self, time: Duration) {
+        self.sum += time;
+        self.count += 1;
+    }
+
+    fn microseconds(&self) -> f64 {
+        self.sum.as_secs_f64() * 1e6 / f64::from(self.count.max(1))
+    }
+}
+
 struct Daemon(OwnedFd);
 
 impl Daemon {
@@ -59,23 +80,35 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [start, comes] = [trace.part("start")?, trace.part("tunnel 1 comes")?];
     let begin = Instant::now();
     let mut slowest = Duration::ZERO;
+    // What one more costs beside all the others.
+    let (mut last, mut last_out) = (Mean::default(), Mean::default());
     for number in 0..tunnels {
         let before = Instant::now();
         let mut tunnel = Tunnel::new(&trace, number)?;
         let part = if number == 0 { start } else { &[] };
         for exchange in part.iter().chain(comes) {
+            let asked = Instant::now();
             tunnel.ask(exchange, |asked| daemon.send(asked))?;
+            if number >= tunnels - tunnels.div_ceil(LAST) {
+                last.add(asked.elapsed());
+                if exchange.is_out_policy()? {
+                    last_out.add(asked.elapsed());
+                }
+            }
         }
         slowest = slowest.max(before.elapsed());
     }
     let took = begin.elapsed();
     println!(
-        "{} SAs and {} policies in {:.2} s: {:.0} us a request, the slowest tunnel {:.1} ms",
+        "{} SAs and {} policies in {:.2} s: {:.0} us a request, the slowest tunnel {:.1} ms; at the end {:.0} us a \
+         request, {:.0} us a policy out",
         2 * tunnels,
         3 * tunnels,
         took.as_secs_f64(),
         took.as_secs_f64() * 1e6 / f64::from(tunnels) / comes.len() as f64,
         slowest.as_secs_f64() * 1e3,
+        last.microseconds(),
+        last_out.microseconds(),
     );
     if has("flush") {
         let begin = Instant::now();

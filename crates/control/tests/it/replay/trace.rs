@@ -29,6 +29,21 @@ pub(crate) struct Exchange {
     answer: Vec<u8>,
 }
 
+impl Exchange {
+    /// True if it asks for a policy of packets that leave.
+    ///
+    /// # Errors
+    /// Fails if it is damaged.
+    #[allow(dead_code, reason = "tests use a part of it")]
+    pub(crate) fn is_out_policy(&self) -> Result<bool, Failure> {
+        let asked = request(&self.asked)?;
+        let (Request::NewPolicy(policy) | Request::UpdPolicy(policy)) = asked else {
+            return Ok(false);
+        };
+        Ok(policy.info.direction == PolicyDirection::Out)
+    }
+}
+
 /// Parts of a trace by name.
 #[derive(Debug)]
 pub(crate) struct Trace {
