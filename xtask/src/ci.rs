@@ -145,7 +145,7 @@ const STEPS: &[Step] = &[
     ),
     long(
         "kills",
-        "tests that kill gateways or shake hands, by far more than a few times",
+        "tests that kill gateways, rekey or shake hands, by far more than a few times",
         test_steps::run_kills,
     ),
     long("jobs", "a million random jobs of the C library on each tier", test_steps::run_jobs),

@@ -29,8 +29,9 @@ const ENGINES: [&str; 5] = ["moody", "shared", "model", "aws-lc", "cryptodev"];
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
 /// The programs that heed it, and which of their tests do.
-const KILLING: [(&str, &str, Option<&str>); 6] = [
+const KILLING: [(&str, &str, Option<&str>); 7] = [
     ("convoy", "it", Some("adversity::")),
+    ("convoy", "it", Some("rotation::")),
     ("leak-protection", "it", Some("kinds::")),
     ("control", "it", Some("kill::")),
     ("engine", "convoy_engine", Some("front::tests::faults::")),
@@ -117,7 +118,7 @@ pub(crate) fn run_engines(gate: &Gate) -> Result<Tally> {
     Ok(side_by_side::run(ENGINES.map(over).into()))
 }
 
-/// Tests that kill gateways, try random packets and shake hands, as often as is too long for the gate.
+/// Tests that kill gateways, rekey, try random packets and shake hands, as often as is too long for the gate.
 pub(crate) fn run_kills(gate: &Gate) -> Result<Tally> {
     let mut jobs = Vec::new();
     for (package, name, module) in KILLING {

@@ -32,6 +32,7 @@ mod private;
 mod privileges;
 mod reload;
 mod replay;
+mod rotation;
 mod standby;
 mod strongswan;
 mod stuck;
