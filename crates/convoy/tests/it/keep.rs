@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Gateway, PATIENCE, by_sockets, can_make_namespaces, convoy, ip, preload, read_pcap, text,
+    Gateway, PATIENCE, by_sockets, can_make_namespaces, convoy, exec, ip, read_pcap, text,
 };
 use convoy_host::{Applied, Change, LinkName, Plan};
 use convoy_io::tun;
@@ -108,13 +108,12 @@ impl World {
 
     /// `ip xfrm` on a side, led to its gateway.
     fn start_ip_xfrm(&self, side: usize, arguments: &str) -> Child {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        let (variable, library) = preload();
-        command.env(variable, library).args(["exec", "--socket"]);
+        let mut command = exec(self.folder(side).join("xfrm.sock"));
         command
-            .arg(self.folder(side).join("xfrm.sock"))
-            .args(["--", "timeout", "20", "ip", "xfrm"]);
-        command.args(arguments.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            .args(["timeout", "20", "ip", "xfrm"])
+            .args(arguments.split_whitespace())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         self.site(side).gateway.spawn(&mut command).unwrap()
     }
 

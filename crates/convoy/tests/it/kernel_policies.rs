@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use convoy_host::IpNet;
 use convoy_lab::{End, Namespace, cable};
 
-use crate::common::{Gateway, PATIENCE, can_make_namespaces, ip, preload, text};
+use crate::common::{Gateway, PATIENCE, can_make_namespaces, exec, ip, text};
 
 /// Ports that policies tell apart.
 const PORTS: [u16; 2] = [7, 8];
@@ -253,10 +253,8 @@ impl Convoy {
     }
 
     fn ip(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        let (variable, library) = preload();
-        command.env(variable, library).args(["exec", "--socket"]).arg(&self.socket);
-        command.args(["--", "ip"]);
+        let mut command = exec(&self.socket);
+        command.arg("ip");
         command
     }
 }

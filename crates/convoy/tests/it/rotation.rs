@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{IoSlice, IoSliceMut, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use nix::sys::socket::{
     sockopt,
 };
 
-use crate::common::{ip, preload, status, text};
+use crate::common::{exec, ip, status, text};
 use crate::keep::World;
 
 const PORT: u16 = 4243;
@@ -47,11 +47,8 @@ struct Rotation {
 impl Rotation {
     /// Runs lines of `ip` at the gateway of a side.
     fn batch(&self, side: usize, lines: &str) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        let (variable, library) = preload();
-        command.env(variable, library).args(["exec", "--socket"]);
-        command.arg(self.world.folder(side).join("xfrm.sock"));
-        command.args(["--", "ip", "-batch", "-"]);
+        let mut command = exec(self.world.folder(side).join("xfrm.sock"));
+        command.args(["ip", "-batch", "-"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.world.site(side).gateway.spawn(&mut command).unwrap();
         child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();

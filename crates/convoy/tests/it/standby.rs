@@ -2,10 +2,10 @@
 
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, PATIENCE, can_make_namespaces, ip, preload, status, text};
+use crate::common::{Gateway, PATIENCE, can_make_namespaces, exec, ip, status, text};
 use convoy_lab::Namespace;
 use tempfile::TempDir;
 
@@ -49,11 +49,8 @@ impl Node {
     }
 
     fn ip_xfrm(&self, arguments: &str) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        let (variable, library) = preload();
-        command.env(variable, library).args(["exec", "--socket"]);
-        command.arg(self.site.with_file_name("xfrm.sock")).args(["--", "ip", "xfrm"]);
-        command.args(arguments.split_whitespace()).stderr(Stdio::piped());
+        let mut command = exec(self.site.with_file_name("xfrm.sock"));
+        command.args(["ip", "xfrm"]).args(arguments.split_whitespace()).stderr(Stdio::piped());
         let output = self.namespace.spawn(&mut command).unwrap().wait_with_output().unwrap();
         assert!(output.status.success(), "ip xfrm {arguments}: {}", text(&output.stderr));
     }

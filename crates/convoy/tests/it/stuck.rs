@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, preload, status};
+use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, exec, status};
 use convoy_lab::{Family, Topology, TopologyConfig};
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -52,10 +52,8 @@ fn add_sa(lab: &Topology, socket: &Path, spi: usize) -> Child {
         "xfrm state add src {here} dst {there} proto esp spi {spi} reqid 1 mode tunnel \
          replay-window 32 aead rfc4106(gcm(aes)) 0x{spi:040x} 128"
     );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-    let (variable, library) = preload();
-    command.env(variable, library).args(["exec", "--socket"]).arg(socket);
-    command.args(["--", "timeout", "20", "ip"]).args(arguments.split_whitespace());
+    let mut command = exec(socket);
+    command.args(["timeout", "20", "ip"]).args(arguments.split_whitespace());
     command.stdout(Stdio::null());
     lab.a.gateway.spawn(&mut command).unwrap()
 }

@@ -5,11 +5,10 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gateway, PATIENCE, by_sockets, convoy, dropped, ip, preload, status, text};
+use crate::common::{Gateway, PATIENCE, by_sockets, convoy, dropped, exec, ip, status, text};
 use convoy_lab::traffic::{Ping, PingReport, TcpBulk, Watch};
 use convoy_lab::{Capture, CaptureConfig, End, Namespace, cable, wire_report};
 use tempfile::TempDir;
@@ -384,11 +383,8 @@ fn a_loop_between_two_hubs_ends() {
 
 /// `ip xfrm` at the hub, led to its gateway.
 fn ip_xfrm(world: &World, arguments: &str) {
-    let (variable, library) = preload();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-    command.env(variable, library).args(["exec", "--socket"]);
-    command.arg(world.folder.path().join("xfrm.sock")).args(["--", "ip", "xfrm"]);
-    command.args(arguments.split_whitespace());
+    let mut command = exec(world.folder.path().join("xfrm.sock"));
+    command.args(["ip", "xfrm"]).args(arguments.split_whitespace());
     assert!(world.hub.spawn(&mut command).unwrap().wait().unwrap().success(), "{arguments}");
 }
 

@@ -7,9 +7,7 @@ use std::process::{Command, Stdio};
 use convoy_lab::{Family, LAN_LINK, Site, Topology, TopologyConfig, WIRE_LINK};
 use tempfile::TempDir;
 
-use crate::common::{
-    Gateway, Plan, PolicyText, by_sockets, can_make_namespaces, ip, preload, text,
-};
+use crate::common::{Gateway, Plan, PolicyText, by_sockets, can_make_namespaces, exec, ip, text};
 
 /// Whose policies they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,11 +183,8 @@ impl World {
 
     /// `ip xfrm` on a side, led to its gateway.
     fn ip_xfrm(&self, side: usize, arguments: &str) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        let (variable, library) = preload();
-        command.env(variable, library).args(["exec", "--socket"]);
-        command.arg(self.folder.path().join(["a", "b"][side]).join("xfrm.sock"));
-        command.args(["--", "ip", "xfrm"]).args(arguments.split_whitespace());
+        let mut command = exec(self.folder.path().join(["a", "b"][side]).join("xfrm.sock"));
+        command.args(["ip", "xfrm"]).args(arguments.split_whitespace());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.site(side).gateway.spawn(&mut command).unwrap();
         let output = child.wait_with_output().unwrap();

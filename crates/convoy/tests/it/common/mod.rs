@@ -47,6 +47,14 @@ pub fn preload() -> (&'static str, PathBuf) {
     ("CONVOY_XFRM_PRELOAD", library)
 }
 
+/// `convoy exec` over an XFRM socket; a program and its arguments are to follow.
+pub fn exec(socket: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    let (variable, library) = preload();
+    command.env(variable, library).args(["exec", "--socket"]).arg(socket.as_ref()).arg("--");
+    command
+}
+
 /// Folder into which `interop/install-libreswan.sh` unpacks Libreswan; none, said loudly, where it is not.
 pub fn libreswan() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools/libreswan");

@@ -12,7 +12,7 @@ use super::{
     Caller, Echo, World, closes_and_opens, comes_in, nothing_in_clear, passes_a_port, stays_closed,
     trace, with_a_free_port,
 };
-use crate::common::{PATIENCE, convoy, ip, preload, status, text};
+use crate::common::{PATIENCE, convoy, exec, ip, status, text};
 
 fn xfrm_socket(control_socket: &str) -> String {
     format!("{control_socket}.xfrm")
@@ -33,11 +33,8 @@ pub(super) fn ip_xfrm(world: &World, arguments: &str) -> String {
 
 /// The same, or what it says when it is refused.
 pub(super) fn try_ip_xfrm(world: &World, arguments: &str) -> Result<String, String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-    let (variable, library) = preload();
-    command.env(variable, library).args(["exec", "--socket"]);
-    command.arg(xfrm_socket(&world.folder.path().join("a.sock").display().to_string()));
-    command.args(["--", "timeout", "20", "ip", "xfrm"]).args(arguments.split_whitespace());
+    let mut command = exec(xfrm_socket(&world.folder.path().join("a.sock").display().to_string()));
+    command.args(["timeout", "20", "ip", "xfrm"]).args(arguments.split_whitespace());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = world.lab.a.gateway.spawn(&mut command).unwrap().wait_with_output().unwrap();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
