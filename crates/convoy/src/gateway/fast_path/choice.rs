@@ -129,9 +129,8 @@ pub(super) fn passes_nothing_by(interface: &str) -> anyhow::Result<()> {
 
 /// Refuses where the packet filter has chains of others that see ESP of this host.
 fn no_chains(who: &str, sees: impl Fn(&ChainName, u32) -> bool) -> anyhow::Result<()> {
-    let rules = Ruleset::read_chains().map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
-    let seen = rules
-        .places
+    let places = Ruleset::read_places().map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
+    let seen = places
         .iter()
         .find(|(chain, (hook, _))| !chain.table.starts_with(OWN_TABLES) && sees(chain, *hook));
     if let Some((ChainName { table, chain, .. }, _)) = seen {
