@@ -32,7 +32,7 @@ class Tcp:
     def measure(self, traffic):
         """Goodput as the receiver counted it.
 
-        A hypervisor that withholds processors makes half of a figure. Such a sample is taken again, and that with the
+        A hypervisor that withholds processors can lower it to a third. Such a sample is taken again, and that with the
         least withheld counts.
         """
         best = None

@@ -89,10 +89,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         for exchange in part.iter().chain(comes) {
             let asked = Instant::now();
             tunnel.ask(exchange, |asked| daemon.send(asked))?;
+            let took = asked.elapsed();
             if number >= tunnels - tunnels.div_ceil(LAST) {
-                last.add(asked.elapsed());
+                last.add(took);
                 if exchange.is_out_policy()? {
-                    last_out.add(asked.elapsed());
+                    last_out.add(took);
                 }
             }
         }

@@ -133,11 +133,9 @@ impl Serving {
     }
 
     /// Time to wait for something to happen; `None` for ever.
-    fn patience(&mut self) -> Option<Timespec> {
-        if self.awake.is_some_and(|until| until <= Instant::now()) {
-            self.awake = None;
-        }
-        if !self.unfinished.is_empty() || self.awake.is_some() {
+    fn patience(&self) -> Option<Timespec> {
+        let is_awake = self.awake.is_some_and(|until| Instant::now() < until);
+        if is_awake || !self.unfinished.is_empty() {
             return Some(Timespec::default());
         }
         let until = [self.paused, self.service.unsettled()].into_iter().flatten().min()?;

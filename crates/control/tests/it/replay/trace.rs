@@ -36,12 +36,14 @@ impl Exchange {
     /// Fails if it is damaged.
     #[allow(dead_code, reason = "tests use a part of it")]
     pub(crate) fn is_out_policy(&self) -> Result<bool, Failure> {
-        let asked = request(&self.asked)?;
-        let (Request::NewPolicy(policy) | Request::UpdPolicy(policy)) = asked else {
-            return Ok(false);
-        };
-        Ok(policy.info.direction == PolicyDirection::Out)
+        Ok(out_policy(request(&self.asked)?).is_some())
     }
+}
+
+/// The policy that a request adds or updates, if it is of packets that leave.
+fn out_policy(request: Request) -> Option<Policy> {
+    let (Request::NewPolicy(policy) | Request::UpdPolicy(policy)) = request else { return None };
+    (policy.info.direction == PolicyDirection::Out).then_some(*policy)
 }
 
 /// Parts of a trace by name.
@@ -104,8 +106,7 @@ impl Trace {
         }
         let asked = parts.iter().flat_map(|(_, part)| part).map(|one| request(&one.asked));
         for request in asked {
-            if let Request::NewPolicy(policy) | Request::UpdPolicy(policy) = request?
-                && policy.info.direction == PolicyDirection::Out
+            if let Some(policy) = out_policy(request?)
                 && let Addresses::Networks { destination: far, .. } = policy.info.selector.addresses
                 && let Some(template) = policy.templates.first()
             {
